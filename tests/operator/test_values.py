@@ -154,11 +154,12 @@ def test_expectations_hold_until_the_next_turn() -> None:
     A turn that failed ends no wish, and one of a paused fleet is none in observe mode.
     """
     there = AvailabilityFigures(spot_serving=3, spot_launching=1, shortfall_unfilled=2)
+    wished = (backfilled(2), *(done(RequestKind.DRAIN, f"i-{g}", group=g) for g in ("spot", "b")))
     backfill = replace(
         LOOK,
         permission=Permission.OBSERVE,
         availability=there,
-        outcomes=(replace(backfilled(2), answer=Answer.OBSERVED),),
+        outcomes=tuple(replace(each, answer=Answer.OBSERVED) for each in wished),
     )
     failed = replace(backfill, rule=FAILED, availability=None, outcomes=())
     wish = replace(done(RequestKind.RESIZE_SPOT, group="spot", desired=6), answer=Answer.OBSERVED)
@@ -171,7 +172,8 @@ def test_expectations_hold_until_the_next_turn() -> None:
     assert found.ran == Running(spot=4 * 0.1, on_demand=0, unfilled=2 * 0.1)
     assert found.would == Running(spot=4 * 0.05 + 6 * 0.05, on_demand=2 * 0.1, unfilled=0)
     wishes = {wish.text: wish.times for wish in found.wishes}
-    assert wishes == {"on-demand: desired 2": 2, "spot: desired 6": 1}
+    # Marks in both groups are one kind.
+    assert wishes == {"on-demand: desired 2": 2, "spot: desired 6": 1, "drain an instance": 4}
 
 
 AN_INSTANCE = "an instance was taken out of service in response to"
