@@ -143,6 +143,18 @@ def test_a_batch_that_was_detached_without_an_answer_is_remembered(slow_s: float
     assert set(lease.availability.detached) == set(warned)
 
 
+def test_what_aws_took_and_the_group_still_lists_is_replaced_without_a_mark() -> None:
+    fleet = FakeFleet()
+    fleet.to(600)
+    gone = fleet.spot_ids()[0]
+    fleet.cloud.suspend(fleet.fleet.spot_group, "HealthCheck")
+    fleet.cloud.reclaim([gone], 610)
+    fleet.cloud.advance(640)
+    record = turned(fleet, 640)
+    assert RequestKind.DRAIN not in {done.kind for done in record.done}
+    assert gone not in fleet.spot_ids()
+
+
 def test_what_a_turn_detached_before_it_died_is_ended_where_aws_leaves_it_running() -> None:
     fleet = FakeFleet()
     fleet.to(600)
