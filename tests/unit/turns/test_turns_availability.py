@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from spotkeeper.adapters.errors import SPOT_FINAL_STATUSES, SPOT_MARKED_STATUSES
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, RequestKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import (
