@@ -206,7 +206,7 @@ def _record_of(wanted: HealthPlan, answers: Answered, this: Round) -> DecisionRe
         ),
         nobody_serves=diagnosis.nobody_serves,
         outcomes=tuple(this.outcomes),
-        unread=tuple(this.unread) if fleet.is_shared else (),
+        unread=tuple(this.unread),
         awaited=(
             *([Awaited(what=Awaiting.SEARCH_LOGS)] if stale else []),
             *([Awaited(what=Awaiting.REPLACEMENT, until=again)] if again else []),
