@@ -133,6 +133,7 @@ def test_a_failure_of_an_earlier_gap_is_forgotten_and_does_not_lift_the_configur
     decision = take(200, spot(0), spot_failures=failures)
     assert (decision.on_demand_desired, decision.rule) == (2, "configuration cap")
     assert decision.memory.spot_failures == failures[1:]
+    assert take(260, spot(), spot_failures=failures).memory.spot_failures == ()
 
 
 def test_a_gap_does_not_forget_why_it_is_there() -> None:

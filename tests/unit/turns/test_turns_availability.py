@@ -10,6 +10,7 @@ import pytest
 
 from spotkeeper.adapters.errors import SPOT_FINAL_STATUSES, SPOT_MARKED_STATUSES
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, RequestKind
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import (
@@ -246,6 +247,19 @@ def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None
     assert set(warned).isdisjoint(fleet.spot_ids())
     assert calls.count("describe") <= 3
     assert calls.count("failures") <= 4
+
+
+def test_a_record_has_no_failure_from_before_the_last_gap_was_filled() -> None:
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2), (2100.0, 3)), policy=CALM)
+    fleet.to(2000)
+    assert {f.failure_class for f in fleet.states.records[-1].failures} == {FailureClass.CAPACITY}
+    fleet.cloud.set_desired(fleet.fleet.spot_group, 2)
+    fleet.to(2110)
+    fleet.cloud.set_desired(fleet.fleet.spot_group, 3)
+    fleet.to(2170)
+    record = fleet.states.records[-1]
+    assert counted(record).spot_launching == 1
+    assert [f.at for f in record.failures if f.at < instant(2040)] == []
 
 
 # --- chains of wake-ups -----------------------------------------------------------------------

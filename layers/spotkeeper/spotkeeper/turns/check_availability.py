@@ -260,7 +260,7 @@ def _record_of(
     # attempts nothing.
     newest = dict[tuple[FailureClass, str], LaunchFailure]()
     kept = (*memory.spot_failures, *memory.on_demand_failures)
-    spot = of_gap(read.spot_failures, assessment.memory.gap_since)
+    spot = of_gap(read.spot_failures, memory.explained_from)
     for each in (*spot, *read.on_demand_failures, *kept):
         newest.setdefault((each.failure_class, each.message), each)
     return DecisionRecord(

@@ -61,7 +61,8 @@ def _cap(seen: Assessment, need: int) -> int:
     Where capacity is missing, only those count as late that were not taken before they served. What
     was put off when nothing had failed yet, until warned instances are gone, is not capped.
     """
-    failed = of_gap(seen.spot_failures, seen.memory.gap_since)
+    memory = seen.memory
+    failed = of_gap(seen.spot_failures, memory.gap_since and memory.explained_from)
     remedies = {remedy(failure.failure_class) for failure in failed}
     if Remedy.BACKFILL_CAPPED in remedies and Remedy.BACKFILL not in remedies:
         first = min(failure.at for failure in failed) + timedelta(seconds=seen.policy.notice_s)

@@ -327,7 +327,7 @@ def explaining(
 
 def of_gap(failures: Sequence[LaunchFailure], since: datetime | None) -> tuple[LaunchFailure, ...]:
     """Leave out the failures of an earlier gap, which the group has filled since."""
-    return tuple([f for f in failures if since is None or f.at >= since - GAP_SLACK])
+    return tuple([f for f in failures if since is None or f.at >= since])
 
 
 def has_gap(group: Group) -> bool:

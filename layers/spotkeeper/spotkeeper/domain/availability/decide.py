@@ -16,6 +16,7 @@ from spotkeeper.domain.availability.at_risk import (
 )
 from spotkeeper.domain.availability.backfill import Size, size_backfill
 from spotkeeper.domain.availability.count import (
+    GAP_SLACK,
     LAUNCH,
     Assessment,
     count_groups,
@@ -73,7 +74,9 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     memory = still_known(memory, snapshot)
     memory = replace(memory, unexplained=unexplained(memory, snapshot))
     used = memory.on_demand_since or snapshot.on_demand_launched or snapshot.now
-    snapshot = replace(snapshot, on_demand_failures=of_gap(snapshot.on_demand_failures, used))
+    snapshot = replace(
+        snapshot, on_demand_failures=of_gap(snapshot.on_demand_failures, used - GAP_SLACK)
+    )
     asked_for = snapshot.groups.spot.desired
     snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot
     explained = explain_gaps(snapshot, memory)
@@ -142,8 +145,9 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
     policy, group, launching = assessment.policy, snapshot.groups.spot, assessment.launching
     back, sweep = snapshot.groups.on_demand, snapshot.sweep
     since = (old.gap_since or now) if spot.missing else None
+    began = since - GAP_SLACK if since else now if old.gap_since else old.explained_from
     failures = (
-        of_gap(explaining(old.spot_failures, snapshot.spot_failures, group), since),
+        of_gap(explaining(old.spot_failures, snapshot.spot_failures, group), began),
         explaining(old.on_demand_failures, snapshot.on_demand_failures, back),
     )
     # The newest of each class is enough to remember, and of those unknown.
@@ -157,6 +161,7 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
         spot_seen=group.desired,
         risky=tuple(sorted(assessment.risky)),
         gap_since=since,
+        explained_from=began,
         pending_increases=pending_increases(
             old,
             spot,

@@ -112,6 +112,8 @@ class AvailabilityMemory:
 
     * `groups`, at `seen_at`; the `need`, and `spot_seen`, the spot group's desired capacity;
     * `risky`, the instances at risk, and `gap_since`, when the first instance was missing;
+    * `explained_from`, when the present gap began, or the last was filled: what failed before
+      explains nothing;
     * `pending_increases` that launches may still fill;
     * `launching_since` and `at_risk` with since when, and `spot_launching` of the spot group;
     * `unserved`, for each instance that vanished before it served and has no replacement: `seen_at`
@@ -144,6 +146,7 @@ class AvailabilityMemory:
     spot_seen: int | None = None
     risky: tuple[str, ...] = ()
     gap_since: datetime | None = None
+    explained_from: datetime | None = None
     pending_increases: tuple[PendingIncrease, ...] = ()
     launching_since: Mapping[str, datetime] = field(default_factory=dict)
     heirs: Mapping[str, datetime] = field(default_factory=dict)
