@@ -1145,10 +1145,13 @@ class Acting(Check):
     def _only_mute(self) -> set[str]:
         """The instances of which certainly only the logs are missing, as yet.
 
-        Where the load has changed, the others may serve as if these were dead.
+        One alone in service looks dead. Where the load has changed, the others may serve as if
+        these were dead.
         """
         fault, now_s = self.world.active.get(Kind.HALF_LOGS), self.now_s
-        if fault is None or now_s - fault.at_s > MUTED_S or len(self.world.mute) == 1:
+        members = self.world.group(self.world.spot).instances
+        there = self.world.mute - {v.instance_id for v in members if v.state == STANDBY}
+        if fault is None or now_s - fault.at_s > MUTED_S or len(there) == 1:
             return set()
         changed = any(fault.at_s - 3600.0 < at_s < now_s for at_s, _ in self.scenario.loads[1:])
         return set() if changed else self.world.mute
