@@ -61,7 +61,7 @@ RETAINED = {"RetentionTriggers": {"TerminateHookAbandon": "retain"}}
 
 
 def unseen(action: str, why: str = DENIED) -> Unseen:
-    return Unseen(action=action, why=why)
+    return Unseen(action=action, why=why, kind=why.partition(":")[0])
 
 
 # The one finding, the misconfiguration, and words of its evidence that depend on the facts.

@@ -45,6 +45,7 @@ from spotkeeper.turns.turn import (
     Once,
     Round,
     TurnReport,
+    Unread,
     fleet_in_force,
     groups_of,
 )
@@ -122,8 +123,9 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         sized = replace(spot, desired=need, maximum=most)
     if url := fleet.request_queue_url:
         # Sizing continues without it.
-        length = this.optional("request queue", None, lambda: ports.queues.length(url), api=url)
-        queue = length or this.unread[0].partition(": ")[2]
+        queue = this.budget.attempt(lambda: ports.queues.length(url), api=url)
+        if isinstance(queue, Unread):
+            this.unread.append(f"request queue: {queue}")
     if fleet.objective:
         try:
             history = ports.histories.read(fleet.name)

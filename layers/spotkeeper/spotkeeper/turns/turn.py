@@ -95,6 +95,12 @@ class TurnReport:
         return frozenset([*[r.fleet for r in self.records if r.failed], *self.unrecorded])
 
 
+class Unread(str):
+    """Why something optional could not be read."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class Budget:
     """The time of one invocation, measured from `began`; without a clock none passes.
@@ -150,21 +156,27 @@ class Budget:
             self._hung[api] += FAULTS_A_HANG
             raise
 
+    def attempt[T](self, read: Callable[[], T], *, api: str) -> T | Unread:
+        """Read something optional, if there is time and its API has answered."""
+        if self.hung(api):
+            return Unread(f"skipped, because {api} did not answer before")
+        if self.is_shared_out():
+            return Unread("skipped, because no time was left")
+        try:
+            with self.watched(api):
+                return read()
+        except FleetError as error:
+            return Unread(f"{type(error).__name__}: {error}")
+
     def optional[T](
         self, unread: list[str], what: str, without: T, read: Callable[[], T], *, api: str
     ) -> T:
         """Read something optional; if that fails, return `without` and note why in `unread`."""
-        if self.hung(api):
-            unread.append(f"{what}: skipped, because {api} did not answer before")
-        elif self.is_shared_out():
-            unread.append(f"{what}: skipped, because no time was left")
-        else:
-            try:
-                with self.watched(api):
-                    return read()
-            except FleetError as error:
-                unread.append(f"{what}: {type(error).__name__}: {error}")
-        return without
+        answer = self.attempt(read, api=api)
+        if isinstance(answer, Unread):
+            unread.append(f"{what}: {answer}")
+            return without
+        return answer
 
 
 class _Observer:

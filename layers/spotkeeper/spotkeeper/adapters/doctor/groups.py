@@ -237,7 +237,7 @@ class LaunchTemplates:
             return images
         if image_id.startswith("ami-") and image_id not in images:
             why = f"{GONE}: the image {image_id} does not exist"
-            return Unseen(action="ec2:DescribeImages", why=why)
+            return Unseen(action="ec2:DescribeImages", why=why, kind=GONE)
         image = images.get(image_id, {})
         if isinstance(self._snapshots, Unseen) and _snapshots(image):
             return self._snapshots

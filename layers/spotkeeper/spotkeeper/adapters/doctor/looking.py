@@ -21,8 +21,8 @@ def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
         with aws_errors(action):
             return call()
     except FleetError as error:
-        why = str(error).removeprefix(f"{action}: ")
-        return Unseen(action=action, why=f"{type(error).__name__}: {why}")
+        kind, why = type(error).__name__, str(error).removeprefix(f"{action}: ")
+        return Unseen(action=action, why=f"{kind}: {why}", kind=kind)
 
 
 def names(action: str, call: Callable[[], Iterable[str]]) -> tuple[str, ...] | Unseen:

@@ -18,17 +18,12 @@ GONE = "Gone"
 class Unseen:
     """A fact that could not be read: the AWS action, and why.
 
-    `why` begins with the kind of error: "Refused: AccessDenied: ...".
+    `kind` is the kind of error, such as "Refused"; empty where the call itself did not fail.
     """
 
     action: str
     why: str
-
-    @property
-    def kind(self) -> str:
-        """The kind of error; empty where the call itself did not fail."""
-        kind, colon, _ = self.why.partition(":")
-        return kind if colon else ""
+    kind: str = ""
 
 
 def known[T](value: T | Unseen, unknown: T) -> T:
