@@ -69,7 +69,7 @@ def test_waiting_delayed_and_received_messages_are_counted(
 
 
 def test_a_queue_that_is_not_there_is_gone(filled: Filled) -> None:
-    with pytest.raises(Gone, match=r"reading the request queue .*/other"):
+    with pytest.raises(Gone, match=r"reading the queue .*/other"):
         filled[0].length(URL.replace("requests", "other"))
 
 
@@ -77,7 +77,7 @@ def test_what_sqs_refuses_names_the_queue() -> None:
     client = boto3.client("sqs", region_name="us-east-1")
     with Stubber(client) as stub:
         stub.add_client_error("get_queue_attributes", "AccessDenied", "no")
-        with pytest.raises(Refused, match=f"reading the request queue {URL}: AccessDenied: no"):
+        with pytest.raises(Refused, match=f"reading the queue {URL}: AccessDenied: no"):
             queues(sqs=client).length(URL)
 
 

@@ -93,6 +93,8 @@ def test_what_is_switched_off_is_named_and_nothing_else() -> None:
     ]  # fmt: skip
     assert facts_of(*works) == StackFacts(nobody_told=True, sends_search_logs="")
     queue = source("search-logs", on=False)
+    lost = boto3.client("sqs").create_queue(QueueName="lost")["QueueUrl"]
+    boto3.client("sqs").delete_queue(QueueUrl=lost)
     found = facts_of(
         *works,
         queue,
@@ -101,6 +103,8 @@ def test_what_is_switched_off_is_named_and_nothing_else() -> None:
         rule("warnings", on=False),
         rule("no-target", on=True, target=False),
         alarm("both-short", on=False),
+        ("AWS::SQS::Queue", lost),
+        ("AWS::SQS::Queue", boto3.client("sqs").create_queue(QueueName="kept")["QueueUrl"]),
     )
     named = {name: names for name, names in asdict(found).items() if isinstance(names, tuple)}
     assert {name: names for name, names in named.items() if names} == {
@@ -108,6 +112,7 @@ def test_what_is_switched_off_is_named_and_nothing_else() -> None:
         "rules_disabled": ("warnings",),
         "rules_without_target": ("no-target",),
         "queues_unread": (queue[1],),
+        "queues_gone": ("lost",),
         "stopped_functions": ("check",),
         "silenced_alarms": ("both-short",),
     }

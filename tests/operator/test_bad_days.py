@@ -105,7 +105,8 @@ def test_an_endpoint_of_one_service_that_is_set_wrong_costs_one_line(
     monkeypatch.setenv("AWS_ENDPOINT_URL_SSM", "nonsense")
     told = refused("status")
     assert told.startswith("error: AWS cannot be called as it is configured: Invalid endpoint")
-    assert "mars-1 is not the name of a region" in refused("status", "--region", "mars-1")
+    wrong = "us-wset-2 is not the name of a region, such as us-west-2"
+    assert wrong in refused("status", "--region", "us-wset-2")
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,13 +137,13 @@ def test_no_credentials_expired_ones_a_wrong_clock_and_calls_that_are_throttled(
             assert expected in refused(*shlex.split(line)), line
 
 
-def test_a_wrong_region_is_named_although_credentials_are_missing(
+def test_the_region_is_named_although_credentials_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert refused("status", "--region", "") == "error: no region: give --region or set AWS_REGION"
     monkeypatch.setattr(BaseClient, "_make_api_call", Mock(side_effect=NoCredentialsError()))
-    why = "in us-eest-1: Unable to locate credentials (log in to AWS, or name a profile)"
-    assert why in refused("status", "--region=us-eest-1")
+    why = "in us-east-2: Unable to locate credentials (log in to AWS, or name a profile)"
+    assert why in refused("status", "--region=us-east-2")
 
 
 def test_an_operator_without_permission_is_pointed_to_a_role(denied: Callable[..., None]) -> None:
@@ -167,6 +168,12 @@ DENIED = (
     ("status --instances", "DescribeInstances", "in service unknown counts: "),
     ("status --instances", "DescribeInstances", "; cost unknown trouble "),
     ("doctor", "ListServiceQuotas", "servicequotas:ListServiceQuotas: Refused"),
+    ("doctor", "GetParametersByPath", "allow ssm:GetParametersByPath to the role that runs this"),
+    (
+        "status",
+        "GetParametersByPath",
+        "OperatorRole has it); those that were read last stay in force",
+    ),
     ("doctor", "GetRole", "allow iam:GetRole to the role that runs this"),
     (BEFORE_A_STACK, "DescribeAutoScalingGroups", "allow autoscaling:DescribeAutoScalingGroups"),
     ("cost", "GetMetricData", "cloudwatch:GetMetricData: AccessDenied"),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_operator.start import Found, overrides_of, parameters
+from spotkeeper_operator.aws import OperatorError
+from spotkeeper_operator.start import KEY, SECTION, Found, overrides_of, parameters, with_overrides
 from tests.operator.command import refused, run
 from tests.template.stack import ROOT, Stack
 
@@ -74,5 +75,30 @@ def test_groups_are_created_where_the_file_says_so_and_answers_win(
 )  # fmt: skip
 def test_what_a_file_says_stays(given: dict[str, str]) -> None:
     asked = {"SpotMax": "9", "OnDemandMax": "9", "ObjectiveWaitSeconds": "5"}
-    found = Found(spot={}, on_demand={}, templates=["lt-9"], subnets=["s9"], queues=[])
+    found = Found(spot={}, on_demand={}, templates={"lt-9": 4}, subnets=["s9"], queues=[])
     assert parameters(found, given | asked, lambda _, __, default: default) == given | asked
+
+
+@pytest.mark.parametrize("name", ["it's", "a/b.c(d)[e]", "x" * 255, "bücher \U0001f600"])
+@pytest.mark.parametrize(
+    "text", ["", f'{SECTION}\n{KEY} = "A=1"\n', f"{SECTION}\n{KEY} = ['A=1']\n"]
+)
+def test_every_name_is_read_as_it_was_written(name: str, text: str) -> None:
+    given = {"SpotGroupName": name, "OnDemandGroupName": f"{name}="}
+    written = with_overrides(text, given)
+    assert overrides_of(written) == given
+    assert with_overrides(written, given) == written
+
+
+def test_a_file_that_cannot_be_changed_stays() -> None:
+    odd = f'{SECTION}\n{KEY} = """\nA=1\nB=2\n"""\n'
+    with pytest.raises(OperatorError, match="put this below"):
+        with_overrides(odd, {"SpotMax": "3"})
+
+
+def test_an_account_without_groups_and_launch_templates_is_told_so() -> None:
+    found = Found(spot={}, on_demand={}, templates={}, subnets=["s9"], queues=[])
+    with pytest.raises(OperatorError, match="this region has neither"):
+        parameters(found, {}, lambda _, __, default: default)
+    some = Found(spot={}, on_demand={}, templates={"lt-9": 4}, subnets=["s9"], queues=[])
+    assert parameters(some, {}, lambda _, __, default: default)["LaunchTemplateVersion"] == "4"

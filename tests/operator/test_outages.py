@@ -72,6 +72,8 @@ def test_search_logs_that_nobody_counts(deployed: Stage, waiting: dict[str, Any]
         deployed.call(turn)
     told = "no search log was counted for 11 min, while 30 messages wait"
     assert f"UNKNOWN: 4 wanted, 4 in service; {told}" in words("status")
+    del waiting["GetQueueAttributes"]
+    assert "11 min, while their queue does not exist" in words("status")
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.ec2.models import ec2_backends
 
 from functions.check_availability.app import handler as check_availability
 from spotkeeper.domain.decision import NewVersion, Verdict
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper_lab.aws.answers import LAUNCH_TEMPLATE
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.cloud.values import SPOT_DRY
 from spotkeeper_operator import rollout
 from spotkeeper_operator.rollout import Step
@@ -30,6 +33,14 @@ ACTIVE = rollout.Refresh(
 
 @pytest.fixture
 def of_version_7(deployed: Stage) -> Stage:
+    ec2, data = boto3.client("ec2"), {"ImageId": "ami-1"}
+    ec2.create_launch_template(LaunchTemplateName="gpu-workers", LaunchTemplateData=data)
+    for _ in range(8):
+        ec2.create_launch_template_version(
+            LaunchTemplateName="gpu-workers", LaunchTemplateData=data
+        )
+    here = ec2_backends[ACCOUNT][REGION].launch_templates
+    here[LAUNCH_TEMPLATE["LaunchTemplateId"]] = here.pop(next(iter(here)))
     for name in GROUPS:
         group = deployed.cloud._group(name)
         group.template = "7"
@@ -277,6 +288,7 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
     templates = [{"Overrides": [overrides], "LaunchTemplateSpecification": spec} for spec in specs]
     policies = [{"MixedInstancesPolicy": {"LaunchTemplate": each}} for each in templates]
     read = [rollout.GroupVersions({"AutoScalingGroupName": "spot", **of}, None) for of in policies]
+    assert "VersionNotFound" in refused("rollout", "main", "--template-version", "99", "--yes")
     monkeypatch.setattr(rollout, "read_versions", lambda *_: read)
     assert why in refused("rollout", "main", "--template-version", "8", "--yes")
     monkeypatch.setattr(rollout, "read_versions", lambda *_: ())

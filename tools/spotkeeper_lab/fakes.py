@@ -226,7 +226,7 @@ class FakeRequestQueues:
     def length(self, url: str) -> QueueLength:
         with self._faults.call("length"):
             if url not in self.lengths:
-                raise Gone(f"reading the request queue {url}: it does not exist")
+                raise Gone(f"reading the queue {url}: it does not exist")
             return self.lengths[url]
 
 

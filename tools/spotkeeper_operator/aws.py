@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from difflib import get_close_matches
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
+from botocore.session import get_session
 
 from spotkeeper.adapters.doctor.looking import pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
@@ -44,9 +46,18 @@ class OperatorError(Exception):
     """Something that the operator can mend; says how."""
 
 
+@cache
+def _regions() -> frozenset[str]:
+    """All regions that botocore knows, of every partition."""
+    partitions = get_session().get_component("data_loader").load_data("partitions")["partitions"]
+    return frozenset(region for each in partitions for region in each["regions"])
+
+
 def _check(region: str) -> None:
-    if not re.fullmatch(r"[a-z]+(-[a-z]+)+-\d+", region):
-        raise OperatorError(f"{region} is not the name of a region, such as us-east-1")
+    if region not in _regions():
+        near = *get_close_matches(region.lower(), sorted(_regions()), 1), "us-east-1"
+        newer = "one that is newer than this boto3 needs a newer boto3"
+        raise OperatorError(f"{region} is not the name of a region, such as {near[0]}: {newer}")
 
 
 class Aws:

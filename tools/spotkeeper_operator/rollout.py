@@ -15,8 +15,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from spotkeeper.adapters.doctor.groups import template_of
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import OF_FLEETS, NewVersion, Verdict
+from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -286,7 +288,11 @@ class Rollout:
             names = " and ".join(group.name for group in groups)
             raise OperatorError(f"{names} have two launch templates: give both one, to roll it out")
         now, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
-        new = str(version)
+        new, template = str(version), str(_spec(groups[0].answer)["LaunchTemplateId"])
+        # A role that may not read it learns it from AWS, which refuses the instance refresh.
+        data = template_of(self._aws.client, template, new)
+        if isinstance(data, Unseen) and data.kind == GONE:
+            raise OperatorError(f"version {new} of {template} cannot be rolled out: {data.why}")
         self._serves = any(group.of(new, _SERVES) for group in groups)
         return Wish(
             version=new,

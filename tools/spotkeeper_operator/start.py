@@ -5,8 +5,10 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from spotkeeper.adapters.errors import aws_errors
@@ -20,11 +22,14 @@ ITSELF_USD = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What an account has: groups on spot and on demand by name, with their maximum and types."""
+    """What an account has: groups on spot and on demand by name, with their maximum and types.
+
+    Launch templates have their default version.
+    """
 
     spot: Mapping[str, tuple[int, tuple[str, ...]]]
     on_demand: Mapping[str, tuple[int, tuple[str, ...]]]
-    templates: Sequence[str]
+    templates: Mapping[str, int]
     subnets: Sequence[str]
     queues: Sequence[str]
 
@@ -46,10 +51,10 @@ def look(aws: Aws) -> Found:
     return Found(
         spot=groups[0],
         on_demand=groups[1],
-        templates=[
-            one["LaunchTemplateId"]
+        templates={
+            one["LaunchTemplateId"]: one["DefaultVersionNumber"]
             for one in _all(aws.ec2, "describe_launch_templates", "LaunchTemplates")
-        ],
+        },
         subnets=[one["SubnetId"] for one in subnets if one.get("DefaultForAz")],
         queues=[
             url.rpartition("/")[2] for url in _all(aws.client("sqs"), "list_queues", "QueueUrls")
@@ -82,8 +87,12 @@ def parameters(found: Found, before: Mapping[str, str], ask: Ask) -> dict[str, s
         wanted("OnDemandGroupName", found.on_demand, back)
     else:
         answers["OnDemandGroupName"] = ""
-        wanted("LaunchTemplateId", found.templates, next(iter(found.templates), ""))
-        wanted("LaunchTemplateVersion", (), "1")
+        named = wanted("LaunchTemplateId", found.templates, next(iter(found.templates), ""))
+        if not named:
+            raise OperatorError(
+                "name two groups, or a launch template to make them from: this region has neither"
+            )
+        wanted("LaunchTemplateVersion", (), str(found.templates.get(named, 1)))
         wanted("SubnetIds", found.subnets, ",".join(found.subnets))
         wanted("InstanceTypes", (), "g5.xlarge,g6.xlarge,g5.2xlarge,g6.2xlarge")
     wanted("SpotMax", (), most)
@@ -127,12 +136,17 @@ def with_overrides(text: str, given: Mapping[str, str]) -> str:
     """Write parameters into samconfig.toml, and leave all else as it is."""
     if overrides_of(text) == given:
         return text
+    quoted = partial(json.dumps, ensure_ascii=False)
     joined = " ".join(
-        f"{name}={json.dumps(value) if re.search(r'[\s"]', value) else value}"
+        f"{name}={quoted(value) if re.search(r'[\s"\']', value) else value}"
         for name, value in given.items()
     )
     head, section, rest = text.partition(SECTION)
     own, table, others = rest.partition("\n[")
     kept = re.sub(rf"^{KEY} *= *(\[.*?\]|.*?)$\n?", "", own, flags=re.MULTILINE | re.DOTALL)
-    written = f"{KEY} = {json.dumps(joined)}"
-    return f"{head}{section or f'\n{SECTION}'}\n{written}\n{kept.lstrip(chr(10))}{table}{others}"
+    written = f"{KEY} = {quoted(joined)}"
+    whole = f"{head}{section or f'\n{SECTION}'}\n{written}\n{kept.lstrip(chr(10))}{table}{others}"
+    with suppress(OperatorError):
+        if overrides_of(whole) == given:
+            return whole
+    raise OperatorError(f"samconfig.toml cannot be changed: put this below {SECTION}: {written}")

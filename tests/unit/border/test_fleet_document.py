@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -240,7 +241,10 @@ def test_while_parameter_store_is_down_the_documents_read_last_stay_in_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fleet_documents, "CACHE_S", 0)
-    ssm = _Ssm({"ocr": json.dumps(LEAST), "broken": "{"}, RuntimeError("no route"))
+    ssm = _Ssm(
+        {"ocr": json.dumps(LEAST), "broken": "{"},
+        ClientError({"Error": {"Code": "InternalServerError", "Message": "no route"}}, ""),
+    )
     documents = FleetDocumentStore(ssm, "/spotkeeper/test/fleets")  # type: ignore[arg-type]
     with pytest.raises(Unavailable, match="/spotkeeper/test"):
         documents.load()

@@ -196,6 +196,7 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("schedule-disabled", but(stack__schedules_disabled=("spotkeeper-check",)), ""),
     ("events-disabled", but(stack__rules_disabled=("spotkeeper-SpotWarning",)), ""),
     ("queue-disabled", but(stack__queues_unread=("14e0db71",)), ""),
+    ("queue-gone", but(stack__queues_gone=("logs",)), ""),
     ("wrong-document", but(facts__wrong_documents=("fleet document night: bounds: no",)), "bounds"),
     ("unused-settings", but(fleet__unused=("availability.settle_s",)), "availability.settle_s"),
     ("waits-unseen", but(fleet__objective=Objective(wait_s=10, share=0.95)), ""),

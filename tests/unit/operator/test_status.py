@@ -288,6 +288,7 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
         (judged(nobody_serves=SILENT, alarms=(Alarm.NOBODY_SERVES,)) | NONE_LOG | UNCOUNTED,
          State.UNKNOWN, "6 in service; no search log was ever counted, while 155 messages "
          "wait, 3 are dead letters: see `spotkeeper doctor`"),
+        (NONE_LOG | {"uncounted": None}, State.UNKNOWN, "while their queue does not exist"),
         (UNCOUNTED, State.WHOLE, "6 served in the last minute spot"),
         ({"records": CHANGES}, State.WHOLE, "hold [at target] replace i-4 last turn"),
         ({"records": (*FAILING, health(), availability(200))}, State.UNKNOWN,

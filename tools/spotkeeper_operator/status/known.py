@@ -236,9 +236,9 @@ class FleetStatus:
     which a home divides the need, `spot_max` is the document's. `outside` is the newest change of
     the spot group's capacity by somebody else. `new_version` is the one that began last, while
     there are two. Of the stack's search logs, `uncounted` messages wait and `dead` could not be
-    read, as far as none was counted lately. Nothing is replaced before `maintenance_until`.
-    `unread` is what the newest turns could not read and went on without. `failed` turns of the last
-    minutes are those of controllers whose newest turn worked.
+    read, as far as none was counted lately; None: their queue does not exist. Nothing is replaced
+    before `maintenance_until`. `unread` is what the newest turns could not read and went on
+    without. `failed` turns of the last minutes are those of controllers whose newest turn worked.
     """
 
     name: str
@@ -276,8 +276,8 @@ class FleetStatus:
     spot_max: int
     outside: Outside | None = None
     new_version: NewVersion | None = None
-    uncounted: int = 0
-    dead: int = 0
+    uncounted: int | None = 0
+    dead: int | None = 0
     maintenance_until: datetime | None = None
     unread: tuple[str, ...] = ()
     failed: tuple[Failing, ...] = ()
@@ -502,6 +502,8 @@ def _judged(
         return State.IN_SERVICE, Cause.LOGS_UNREAD
     if known >= wanted:
         return State.WHOLE, Cause.SERVES
+    if status.uncounted is None:
+        return State.UNKNOWN, Cause.LOGS_UNCOUNTED
     if health := fresh.get(Controller.HEALTH):
         if status.uncounted and (health.stale or Alarm.NOBODY_SERVES in health.alarms):
             return State.UNKNOWN, Cause.LOGS_UNCOUNTED

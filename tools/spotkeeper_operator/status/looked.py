@@ -18,7 +18,7 @@ from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.permission import Control
-from spotkeeper.ports import FleetError, TimedOut
+from spotkeeper.ports import FleetError, Gone, TimedOut
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.rollout import Refresh, read_refresh
 from spotkeeper_operator.text import age_from, spoken
@@ -55,7 +55,8 @@ class Looked:
 
     `queue` is the request queue's length, or why it is not known. `oldest` is the age of its
     oldest message and when it was measured. `refreshes` are the active ones, by group. Where no
-    new log was counted, `uncounted` messages of them wait, and `dead` could not be counted.
+    new log was counted, `uncounted` messages of them wait, None where their queue does not exist,
+    and `dead` could not be counted.
     """
 
     groups: Mapping[str, Group] | None
@@ -65,8 +66,8 @@ class Looked:
     oldest: tuple[datetime, float] | None = None
     control: Control | None = field(default_factory=Control)
     refreshes: Mapping[str, Refresh] = field(default_factory=dict)
-    uncounted: int = 0
-    dead: int = 0
+    uncounted: int | None = 0
+    dead: int | None = 0
 
     @property
     def serving(self) -> frozenset[str]:
@@ -150,7 +151,8 @@ class Reading:
                 label = f"{name}: oldest request"
                 ages = self.attempt(CLOUDWATCH, label, partial(self._ages, str(url)))
                 oldest = max(ages or (), default=None)
-            uncounted = dead = 0
+            uncounted: int | None = 0
+            dead: int | None = 0
             lately = now - timedelta(seconds=NEW_LOGS_S)
             if not any(w.last_finished > lately for d in digests or () for w in d.workers):
                 uncounted, dead = (self._messages(queues, of) for of in LOG_QUEUES)
@@ -171,12 +173,14 @@ class Reading:
                 ),
             )
 
-    def _messages(self, queues: EveryRequestQueue, output: str) -> int:
-        """Count the messages in a queue of the stack; 0 where that is not known."""
+    def _messages(self, queues: EveryRequestQueue, output: str) -> int | None:
+        """Count the messages in a queue of the stack; 0 where that is not known, None of none."""
         if not (url := self.stack.outputs.get(output)):
             return 0
-        length = self.attempt("the request queue", output, partial(queues.length, url))
-        return length.waiting + length.in_flight if length else 0
+        length = self._read("the request queue", output, partial(queues.length, url))
+        if isinstance(length, QueueLength):
+            return length.waiting + length.in_flight
+        return None if isinstance(length, Gone) else 0
 
     def _refreshes(
         self, groups: Mapping[str, Group], mine: Sequence[str]

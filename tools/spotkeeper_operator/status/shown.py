@@ -75,7 +75,9 @@ def _why(status: FleetStatus) -> str:
         case Cause.LOGS_UNREAD:
             return f"{served}; the search logs could not be read"
         case Cause.LOGS_UNCOUNTED:
-            age_s, waits = status.log_age_s, _waits(status.uncounted, "message")
+            age_s, waits = status.log_age_s, "their queue does not exist"
+            if status.uncounted is not None:
+                waits = _waits(status.uncounted, "message")
             counted = "was ever counted" if age_s is None else f"was counted for {spoken(age_s)}"
             text = f"{served}; no search log {counted}, while {waits}"
             text += f", {status.dead} are dead letters" * bool(status.dead)

@@ -17,11 +17,12 @@ from aws_lambda_powertools.utilities.parameters import SSMProvider
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.table import Items, epoch
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Mode, Permission
-from spotkeeper.ports import FleetError, Unavailable
+from spotkeeper.ports import FleetError
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
@@ -139,22 +140,21 @@ class FleetDocumentStore:
         A fleet whose document is wrong, gone, or names a group of another fleet goes on as it was,
         for `KEPT_FOR`. When no document can be read, those that were read last are in force. With
         `copies`, the table's copy is brought up to date, and one that is gone is forgotten if its
-        fleet was stopped. Raises `Unavailable` where there is no document at all.
+        fleet was stopped. Raises `FleetError` where there is no document at all.
         """
         errors: list[FleetError] = []
         try:
-            read = self._provider.get_multiple(self._path, max_age=CACHE_S, recursive=True)
+            read = self._read()
             self._last = {name: str(value) for name, value in read.items()}
             is_copied = not (copies and self._copy) or self._copied == self._in_force
             if self._found and self._last == self._in_force.texts and is_copied:
                 return self._found
-        except GetParameterError as error:
+        except FleetError as error:
             if not self._last and self._copy:
                 self._last = (self._copy.read() or InForce()).texts
-            why = f"reading the fleet documents under {self._path}: {error}"
             if not self._last:
-                raise Unavailable(why) from error
-            errors.append(Unavailable(f"{why}; those that were read last stay in force"))
+                raise
+            errors.append(type(error)(f"{error}; those that were read last stay in force"))
         judged = judge(self._last, self._in_force, now)
         if self._copy and (self._copied is None or judged.mistakes):
             # Another function may have seen later documents than this one.
@@ -181,6 +181,13 @@ class FleetDocumentStore:
         is_copied = self._copied == judged.in_force or not copies or not self._copy
         self._found = documents if is_copied and not errors else None
         return documents
+
+    def _read(self) -> Mapping[str, object]:
+        with aws_errors(f"reading the fleet documents under {self._path}"):
+            try:
+                return self._provider.get_multiple(self._path, max_age=CACHE_S, recursive=True)
+            except GetParameterError as error:
+                raise error.__context__ or error from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

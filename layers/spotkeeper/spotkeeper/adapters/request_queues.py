@@ -64,7 +64,7 @@ class EveryRequestQueue(Items):
         """Count a queue's messages; raises `Unavailable` without a recent count."""
         if url.startswith((RABBITMQ, REDIS)):
             return self._looked_at(url)
-        with aws_errors(f"reading the request queue {url}"):
+        with aws_errors(f"reading the queue {url}"):
             return self._of_amazon_mq(url) if url.startswith(AMAZON_MQ) else self._of_sqs(url)
 
     def _of_sqs(self, url: str) -> QueueLength:
@@ -104,7 +104,7 @@ class EveryRequestQueue(Items):
     def _looked_at(self, url: str) -> QueueLength:
         """Read the newest length that an agent reported."""
         newest = {"ScanIndexForward": False, "PaginationConfig": {"MaxItems": 1, "PageSize": 1}}
-        items = self._query(f"reading the request queue {url}", _pk(url), "0", LAST, **newest)
+        items = self._query(f"reading the queue {url}", _pk(url), "0", LAST, **newest)
         item = next(items, None)
         if item is None:
             raise Unavailable(f"{url}: no agent has reported it (SPOTKEEPER_REQUEST_QUEUE)")

@@ -9,6 +9,7 @@ from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.jobs import job_facts
 from spotkeeper.adapters.doctor.looking import Clients, look
 from spotkeeper.adapters.doctor.stack import stack_facts
+from spotkeeper.adapters.fleet_documents import WrongFleetDocument
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.doctor.facts import Facts, known
 from spotkeeper.domain.fleet import Fleet
@@ -18,7 +19,7 @@ def facts_of(
     client: Clients,
     now: datetime,
     fleets: Sequence[Fleet],
-    wrong_documents: Sequence[Exception] = (),
+    errors: Sequence[Exception] = (),
     stack: Stack | None = None,
 ) -> Facts:
     """Look once at fleets and at the stack that has them, read whole.
@@ -34,7 +35,8 @@ def facts_of(
     own_path = stack.documents_path if stack else None
     return Facts(
         fleets=tuple(fleets),
-        wrong_documents=tuple(map(str, wrong_documents)),
+        # Those that nobody may read are unseen, as what was set by hand.
+        wrong_documents=tuple(str(e) for e in errors if isinstance(e, WrongFleetDocument)),
         groups=groups,
         account=account_facts(client, tuple(existing.values()), scores, defaults),
         other_stacks=look(

@@ -8,11 +8,13 @@ from typing import Any
 
 from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller
 from spotkeeper.domain.doctor.facts import GONE, StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.spread import Place
+from spotkeeper.ports import Gone
 
 ALARMS_A_CALL = 100
 # Records of about an hour of both controllers.
@@ -71,6 +73,14 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
                 uuid
                 for uuid in ids("AWS::Lambda::EventSourceMapping")
                 if _is_off(functions.get_event_source_mapping(UUID=uuid))
+            ),
+        ),
+        queues_gone=names(
+            "sqs:GetQueueUrl",
+            lambda: (
+                name
+                for name in (url.rpartition("/")[2] for url in ids("AWS::SQS::Queue"))
+                if _is_gone(client("sqs"), name)
             ),
         ),
         stopped_functions=names(
@@ -146,6 +156,12 @@ def set_by_hand(document: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
 
 def _is_off(described: Mapping[str, Any]) -> bool:
     return str(described["State"]).upper() == "DISABLED"
+
+
+def _is_gone(sqs: Any, queue: str) -> bool:
+    with suppress(Gone), aws_errors("sqs:GetQueueUrl"):
+        return not sqs.get_queue_url(QueueName=queue)
+    return True
 
 
 def _silenced(cloudwatch: Any, alarms: Iterable[str]) -> Iterator[str]:

@@ -767,6 +767,12 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         "this event source mapping is disabled: nothing reads its queue of search logs or wake-ups",
         "aws lambda update-event-source-mapping --enabled --uuid {it}",
         lambda stack: _each(stack.queues_unread)),
+    Check("queue-gone", ERROR,
+        "this queue of the stack does not exist: what is sent to it is lost",
+        "make it again by its name, a minute after its end, and set what CloudFormation's drift "
+        "detection then names:\naws sqs create-queue --attributes VisibilityTimeout=190 "
+        "--queue-name {it}",
+        lambda stack: _each(stack.queues_gone)),
     Check("function-stopped", ERROR,
         "its reserved concurrency is 0: Lambda throttles every invocation",
         "aws lambda delete-function-concurrency --function-name {it}",

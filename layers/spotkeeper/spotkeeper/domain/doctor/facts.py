@@ -115,7 +115,8 @@ class AccountFacts:
 class StackFacts:
     """The deployed stack.
 
-    `queues_unread` are event source mappings that are disabled. `stopped_functions` have a reserved
+    `queues_unread` are event source mappings that are disabled. `queues_gone` are queues of the
+    stack that somebody deleted. `stopped_functions` have a reserved
     concurrency of 0; `silenced_alarms` have their actions disabled. `unconfirmed` are e-mail
     addresses. `search_log_ages` are seconds by fleet; None if no log ever arrived. `failed_turns`
     are fleets, each with what failed in the last hour of its records, `unread` what their newest
@@ -127,6 +128,7 @@ class StackFacts:
     rules_disabled: tuple[str, ...] | Unseen = ()
     rules_without_target: tuple[str, ...] | Unseen = ()
     queues_unread: tuple[str, ...] | Unseen = ()
+    queues_gone: tuple[str, ...] | Unseen = ()
     stopped_functions: tuple[str, ...] | Unseen = ()
     silenced_alarms: tuple[str, ...] | Unseen = ()
     unconfirmed: tuple[str, ...] | Unseen = ()
