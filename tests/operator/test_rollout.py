@@ -33,12 +33,11 @@ ACTIVE = rollout.Refresh(
 
 @pytest.fixture
 def of_version_7(deployed: Stage) -> Stage:
-    ec2, data = boto3.client("ec2"), {"ImageId": "ami-1"}
-    ec2.create_launch_template(LaunchTemplateName="gpu-workers", LaunchTemplateData=data)
+    ec2, named = boto3.client("ec2"), LAUNCH_TEMPLATE["LaunchTemplateName"]
+    made: Any = {"LaunchTemplateName": named, "LaunchTemplateData": {"ImageId": "ami-1"}}
+    ec2.create_launch_template(**made)
     for _ in range(8):
-        ec2.create_launch_template_version(
-            LaunchTemplateName="gpu-workers", LaunchTemplateData=data
-        )
+        ec2.create_launch_template_version(**made)
     here = ec2_backends[ACCOUNT][REGION].launch_templates
     here[LAUNCH_TEMPLATE["LaunchTemplateId"]] = here.pop(next(iter(here)))
     for name in GROUPS:
