@@ -12,9 +12,13 @@ from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 from botocore.session import get_session
 
-from spotkeeper.adapters.doctor.looking import pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
-from spotkeeper.adapters.ec2.auto_scaling import activities_of, instances_of, is_failed_launch
+from spotkeeper.adapters.ec2.auto_scaling import (
+    activities_of,
+    instances_of,
+    is_failed_launch,
+    pages,
+)
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.adapters.errors import End, aws_errors, end_of
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore

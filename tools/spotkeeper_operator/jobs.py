@@ -12,10 +12,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from spotkeeper.adapters.doctor.account import offers
 from spotkeeper.adapters.doctor.groups import metadata_defaults
 from spotkeeper.adapters.doctor.jobs import job_facts
 from spotkeeper.adapters.dynamodb.decision_records import Records
 from spotkeeper.adapters.dynamodb.jobs import JobItems
+from spotkeeper.adapters.ec2.auto_scaling import described, filtered
 from spotkeeper.adapters.ec2.jobs import (
     ATTEMPT,
     EPOCH,
@@ -25,7 +27,6 @@ from spotkeeper.adapters.ec2.jobs import (
     MOVE,
     NONCE,
     SEAL,
-    described,
     tags_of,
 )
 from spotkeeper.adapters.errors import aws_errors, classify
@@ -124,11 +125,7 @@ class Jobs:
         """Name what would keep every machine of a job from running, or from ending."""
         ec2 = self._aws.ec2
         types = document.machine.types
-        pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
-            LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": types}]
-        )
-        offered = pages.search("InstanceTypeOfferings[].InstanceType")
-        if missing := sorted({*types} - {*offered}):
+        if missing := sorted({*types} - offers(ec2, types).keys()):
             yield f"{', '.join(missing)} is not offered in {self._aws.region}"
         jobs = job_facts(self._aws.client, self._stack, metadata_defaults(ec2))
         if jobs is None:
@@ -406,8 +403,9 @@ class Jobs:
 
     def _described(self, what: str, by: Mapping[str, Sequence[str]], **more: Any) -> list[Any]:
         ec2: Any = self._aws.ec2
-        path = "Reservations[].Instances" if what == "instances" else what.capitalize()
-        return [*described(ec2.get_paginator(f"describe_{what}"), path, by, **more)]
+        if what == "instances":
+            return [*described(ec2, by)]
+        return [*filtered(ec2, f"describe_{what}", what.capitalize(), by, **more)]
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download outputs, and the newest checkpoint, each file checked; return what was written.
@@ -475,7 +473,7 @@ class Jobs:
         objects = self._objects(f"jobs/{name}/")
         if not job and not objects:
             raise _no_job(name)
-        mine = {"instance-id": sorted(job[1].machines) if job else []}
+        mine = {"instance-id": [*job[1].machines] if job else []}
         for each in self._described("instances", mine):
             if each["State"]["Name"] in ("pending", "running"):
                 raise OperatorError(f"{each['InstanceId']} of {name} still runs: wait a minute")
@@ -489,12 +487,12 @@ class Jobs:
                     f"this, and run `spotkeeper job delete {name}` again"
                 )
         # Only what the item remembers: tags prove nothing.
-        known, own = (sorted(job[1].images), sorted(job[1].volumes)) if job else ([], [])
+        known, own = ([*job[1].images], [*job[1].volumes]) if job else ([], [])
         ec2, ours = self._aws.ec2, {f"tag:{SEAL}": ["true", "false"], **self._tagged(name)}
         images = self._described("images", {"image-id": known})
         for image in images:
             ec2.deregister_image(ImageId=image["ImageId"])
-        snapshots = self._described("snapshots", {**ours, "volume-id": own})
+        snapshots = self._described("snapshots", {"volume-id": own, **ours})
         for snapshot in snapshots:
             ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
         volumes = self._described("volumes", {"volume-id": own})

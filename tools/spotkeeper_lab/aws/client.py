@@ -75,6 +75,10 @@ class Client:
 
         return call
 
+    def can_paginate(self, name: str) -> bool:
+        """Say whether an operation has pages."""
+        return self._operations[name].name in self._pages
+
     def get_paginator(self, name: str) -> "Paginator[Any]":
         """botocore's paginator over the operation."""
         operation = self._operations[name]

@@ -10,7 +10,7 @@ from typing import Any
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
-from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader, pages
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.domain.decision import DecisionRecord
@@ -234,10 +234,9 @@ class Reading:
         prefix = f"{self.stack.name}-"
 
         def read() -> dict[str, tuple[str, bool]]:
-            client = self._aws.cloudwatch
-            pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
+            of, named = ("describe_alarms", "MetricAlarms"), {"AlarmNamePrefix": prefix}
             with aws_errors("cloudwatch:DescribeAlarms"):
-                alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+                alarms = [*pages(self._aws.cloudwatch, *of, **named)]
             return {
                 one["AlarmName"].removeprefix(prefix): (
                     "" if one.get("StateReason", "").startswith(NEW) else one["StateValue"],

@@ -11,7 +11,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.doctor.looking import Clients, filtered, look, pages
+from spotkeeper.adapters.doctor.looking import Clients, look
+from spotkeeper.adapters.ec2.auto_scaling import filtered, pages
 from spotkeeper.adapters.fleet_documents import OVERRIDES
 from spotkeeper.adapters.stacks import DOCUMENTS_ROOT
 from spotkeeper.adapters.table import Items, epoch
@@ -37,7 +38,7 @@ def account_facts(
     templates = [each for g in groups for each in (g.launch_template, *g.further_templates)]
     keys = sorted({key for t in templates if isinstance(t, LaunchTemplate) for key in t.keys})
     types = {t for group in groups for t in group.types}
-    arguments = ("describe_instance_types", "InstanceTypes", "instance-type", types)
+    arguments = ("describe_instance_types", "InstanceTypes", {"instance-type": types})
     listed = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *arguments)))
     quotas = ("list_service_quotas", "Quotas")
     limits = look("lambda:GetAccountSettings", lambda: client("lambda").get_account_settings())
@@ -78,7 +79,7 @@ def offers(ec2: Any, types: Iterable[str]) -> dict[str, frozenset[str]]:
     zones: dict[str, set[str]] = defaultdict(set)
     operation, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
     arguments = {"LocationType": "availability-zone"}
-    for offer in filtered(ec2, operation, key, "instance-type", types, **arguments):
+    for offer in filtered(ec2, operation, key, {"instance-type": types}, **arguments):
         zones[offer["InstanceType"]].add(offer["Location"])
     return {instance_type: frozenset(where) for instance_type, where in zones.items()}
 

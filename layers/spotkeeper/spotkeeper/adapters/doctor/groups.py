@@ -5,14 +5,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
-from itertools import batched
 from types import MappingProxyType
 from typing import Any
 
 from botocore import xform_name
 
-from spotkeeper.adapters.doctor.looking import Clients, filtered, look, names, pages
-from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
+from spotkeeper.adapters.doctor.looking import Clients, look, names
+from spotkeeper.adapters.ec2.auto_scaling import described_groups, filtered, pages
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, LaunchTemplate, Unseen, known
 
 # What EC2 uses where the template says nothing; an image with ImdsSupport v2.0 asks for more
@@ -43,7 +42,7 @@ def group_facts(
     """
     autoscaling = client("autoscaling")
     action = "autoscaling:DescribeAutoScalingGroups"
-    described = look(action, lambda: list(_described(autoscaling, wanted)))
+    described = look(action, lambda: list(described_groups(autoscaling, wanted)))
     if isinstance(described, Unseen):
         return described
     if not described:
@@ -93,15 +92,6 @@ def _further(group: Mapping[str, Any]) -> Mapping[tuple[str, str], tuple[str, ..
             spec = (own.get("LaunchTemplateId", ""), own.get("Version") or "$Default")
             specs[spec] = (*specs.get(spec, ()), each.get("InstanceType", ""))
     return specs
-
-
-def _described(autoscaling: Any, wanted: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    # Without any name AWS would return all groups.
-    for some in batched(sorted(set(wanted)), GROUPS_A_CALL, strict=False):
-        arguments = {"AutoScalingGroupNames": list(some)}
-        yield from pages(
-            autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", **arguments
-        )
 
 
 def _by_group(autoscaling: Any, action: str, key: str, name: str) -> ByGroup:
@@ -386,7 +376,7 @@ def _existing(
         # A filter hides a deprecated image of somebody else, which can be launched.
         more: dict[str, Any] = {"IncludeDeprecated": True} if what == "image" else {}
         arguments = (made, operation, answer)
-        listed = filtered(*arguments, by, wanted, **more) if by else pages(*arguments)
+        listed = filtered(*arguments, {by: wanted}, **more) if by else pages(*arguments)
         return {each[key]: each for each in listed}
 
     return look(f"ec2:{action}", read) if wanted else {}

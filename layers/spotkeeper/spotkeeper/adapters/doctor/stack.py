@@ -6,8 +6,9 @@ from contextlib import suppress
 from itertools import batched
 from typing import Any
 
-from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
+from spotkeeper.adapters.doctor.looking import Clients, look, names
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
+from spotkeeper.adapters.ec2.auto_scaling import pages
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
 # Without a page size AWS returns all requests of the region, and may throttle or time out.
-REQUESTS_A_PAGE = 500
+A_PAGE: Any = {"PaginationConfig": {"PageSize": 500}}
 # AWS's own tag of an instance that is in a group; only AWS sets tags that begin with aws:.
 MEMBER_TAG = "aws:autoscaling:groupName"
 DRAINING_TAG = "spotkeeper:draining"
@@ -62,8 +62,31 @@ _WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanc
 _NOT_DONE = frozenset({"Failed", "Cancelled"})
 # A group whose spot request failed (aws-parallelcluster#340) began no launch.
 _LAUNCHES = re.compile("launching|placing spot", re.IGNORECASE)
+_REQUESTS = ("describe_spot_instance_requests", "SpotInstanceRequests")
 _INSTANCE_ID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
+
+
+def pages(client: Any, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
+    """Read the items of all pages of an operation, of which some have one."""
+    if not client.can_paginate(operation):
+        yield from getattr(client, operation)(**arguments)[key]
+        return
+    for page in client.get_paginator(operation).paginate(**arguments):
+        yield from page[key]
+
+
+def filtered(
+    ec2: Any, operation: str, key: str, by: Mapping[str, Iterable[str]], **arguments: Any
+) -> Iterator[Any]:
+    """Read what EC2 describes by some filters, of which the first may have many values, or none.
+
+    Values that EC2 does not know are left out: as a parameter, one of them fails the whole call.
+    """
+    first, *_ = by
+    for some in batched(sorted(set(by[first])), VALUES_A_FILTER, strict=False):
+        filters = [{"Name": n, "Values": sorted(v)} for n, v in {**by, first: some}.items()]
+        yield from pages(ec2, operation, key, Filters=filters, **arguments)
 
 
 def activities_of(
@@ -75,32 +98,30 @@ def activities_of(
 ) -> "Iterator[ActivityTypeDef]":
     """Read the activities of a group that began in a time, the newest first, page by page."""
     bounds = {"StartTimeLowerBound": since} | ({"StartTimeUpperBound": until} if until else {})
-    limits: Any = {"PageSize": 100, "MaxItems": at_most}
-    pages = autoscaling.get_paginator("describe_scaling_activities").paginate(
-        AutoScalingGroupName=group,
-        Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
-        PaginationConfig=limits,
-    )
     with aws_errors(f"reading the scaling activities of {group}"):
-        for page in pages:
-            yield from page["Activities"]
+        yield from pages(
+            autoscaling,
+            "describe_scaling_activities",
+            "Activities",
+            AutoScalingGroupName=group,
+            Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
+            PaginationConfig={"PageSize": 100, "MaxItems": at_most},
+        )
 
 
-def described(
-    ec2: "EC2Client", filters: Mapping[str, Sequence[str]]
-) -> "Iterator[InstanceTypeDef]":
-    """Describe the instances that pass some filters; unknown ids are left out.
+def described_groups(autoscaling: Any, names: Iterable[str]) -> Iterator[Any]:
+    """Describe groups, 50 a call; a name that AWS does not know is left out."""
+    # Without any name AWS would return all groups.
+    for some in batched(sorted(set(names)), GROUPS_A_CALL, strict=False):
+        of = {"AutoScalingGroupNames": list(some), "PaginationConfig": {"PageSize": GROUPS_A_CALL}}
+        yield from pages(autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", **of)
 
-    As the parameter InstanceIds, one unknown id fails the whole call.
-    """
-    pages = ec2.get_paginator("describe_instances").paginate(
-        Filters=[{"Name": name, "Values": list(values)} for name, values in filters.items()],
-        PaginationConfig={"PageSize": REQUESTS_A_PAGE},
-    )
+
+def described(ec2: "EC2Client", by: Mapping[str, Iterable[str]]) -> "Iterator[InstanceTypeDef]":
+    """Describe the instances that pass some filters."""
     with aws_errors("describing instances"):
-        for page in pages:
-            for reservation in page["Reservations"]:
-                yield from reservation["Instances"]
+        for reservation in filtered(ec2, "describe_instances", "Reservations", by, **A_PAGE):
+            yield from reservation["Instances"]
 
 
 class AutoScalingReader:
@@ -124,16 +145,9 @@ class AutoScalingReader:
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
         """Describe groups, 50 a call; a name that AWS does not know is left out."""
-        groups: dict[str, Group] = {}
-        pages = self._autoscaling.get_paginator("describe_auto_scaling_groups")
-        for some in batched(sorted(set(names)), GROUPS_A_CALL, strict=False):
-            with aws_errors("describing Auto Scaling groups"):
-                for page in pages.paginate(
-                    AutoScalingGroupNames=list(some), PaginationConfig={"PageSize": GROUPS_A_CALL}
-                ):
-                    for group in page["AutoScalingGroups"]:
-                        groups[group["AutoScalingGroupName"]] = group_from(group)
-        return groups
+        with aws_errors("describing Auto Scaling groups"):
+            groups = map(group_from, described_groups(self._autoscaling, names))
+            return {group.name: group for group in groups}
 
     def failures(
         self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
@@ -150,55 +164,44 @@ class AutoScalingReader:
             if is_failed_launch(activity) and has_ended(activity) >= since:
                 failures.append(failure_from(activity))
             waiting += awaited_requests(activity)
-        return (*failures, *self._failed_requests(waiting))
+        # Older groups fail there, and not in their activities.
+        by = {"spot-instance-request-id": waiting}
+        with aws_errors("describing spot requests"):
+            awaited = map(spot_request_from, filtered(self._ec2, *_REQUESTS, by, **A_PAGE))
+            failures += [one.failure for one in awaited if one.failure]
+        return tuple(failures)
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance, 50 a call; instances in no group are left out."""
-        pages = self._autoscaling.get_paginator("describe_auto_scaling_instances")
-        groups: dict[str, str] = {}
-        for some in batched(instance_ids, INSTANCES_A_CALL, strict=False):
-            with aws_errors("looking up the groups of instances"):
-                # A page may have fewer than it could, and a next one.
-                for page in pages.paginate(InstanceIds=list(some)):
-                    for instance in page["AutoScalingInstances"]:
-                        groups[instance["InstanceId"]] = instance["AutoScalingGroupName"]
-        return groups
+        of = self._autoscaling, "describe_auto_scaling_instances", "AutoScalingInstances"
+        with aws_errors("looking up the groups of instances"):
+            return {
+                instance["InstanceId"]: instance["AutoScalingGroupName"]
+                for some in batched(instance_ids, INSTANCES_A_CALL, strict=False)
+                for instance in pages(*of, InstanceIds=list(some))
+            }
 
     def troubled_spot_requests(
         self, instance_ids: Sequence[str], since: datetime
     ) -> tuple[SpotRequest, ...]:
         """List the spot requests of some instances whose status shows trouble since an instant."""
-        statuses = sorted(SPOT_TROUBLED_STATUSES)
-        requests = self._spot_requests("instance-id", instance_ids, {"status-code": statuses})
+        by = {"instance-id": instance_ids, "status-code": SPOT_TROUBLED_STATUSES}
+        with aws_errors("describing spot requests"):
+            requests = [*filtered(self._ec2, *_REQUESTS, by, **A_PAGE)]
         return tuple([spot_request_from(r) for r in requests if updated_at(r) >= since])
-
-    def _spot_requests(
-        self, name: str, values: Iterable[str], filters: Mapping[str, Sequence[str]]
-    ) -> "list[SpotInstanceRequestTypeDef]":
-        """Describe the spot requests that pass some filters, one of them with many values."""
-        requests: list[SpotInstanceRequestTypeDef] = []
-        pages = self._ec2.get_paginator("describe_spot_instance_requests")
-        for some in batched(sorted(set(values)), VALUES_A_FILTER, strict=False):
-            every = {name: list(some), **filters}
-            with aws_errors("describing spot requests"):
-                for page in pages.paginate(
-                    Filters=[{"Name": n, "Values": v} for n, v in every.items()],
-                    PaginationConfig={"PageSize": REQUESTS_A_PAGE},
-                ):
-                    requests += page["SpotInstanceRequests"]
-        return requests
 
     def running(self, instance_ids: Sequence[str]) -> Mapping[str, bool]:
         """Name those of some instances that have not ended; false for one that stops.
 
         An unknown one has ended.
         """
-        some = self._by_id(instance_ids)
+        some = self._instances({"instance-id": instance_ids})
         return {one["InstanceId"]: one["State"]["Name"] in _SERVING for one in some}
 
     def oldest_launch(self, instance_ids: Sequence[str]) -> datetime | None:
         """Say when the oldest of some instances was launched, or started anew from a warm pool."""
-        return min((one["LaunchTime"] for one in self._by_id(instance_ids)), default=None)
+        some = self._instances({"instance-id": instance_ids})
+        return min((one["LaunchTime"] for one in some), default=None)
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
         """List the running instances that carry this stack's mark, or no stack's, of some groups.
@@ -208,7 +211,7 @@ class AutoScalingReader:
         """
         marks: dict[str, tuple[datetime, str]] = {}
         without: set[str] = set()
-        for instance in self._instances({f"tag:{GROUP_TAG}": sorted(set(groups))}):
+        for instance in self._instances({f"tag:{GROUP_TAG}": groups}):
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
             if self._nonce and tags.get(NONCE_TAG, self._nonce) != self._nonce:
                 continue
@@ -241,19 +244,9 @@ class AutoScalingReader:
             detached |= {i for a in history for i in detached_by(a)} & times.keys()
         return detached
 
-    def _by_id(self, instance_ids: Sequence[str]) -> "Iterator[InstanceTypeDef]":
-        for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
-            yield from self._instances({"instance-id": some})
-
-    def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[InstanceTypeDef]":
+    def _instances(self, by: Mapping[str, Iterable[str]]) -> "Iterator[InstanceTypeDef]":
         """Describe the instances that have not ended and pass some filters."""
-        return described(self._ec2, {**filters, "instance-state-name": _RUNNING})
-
-    def _failed_requests(self, request_ids: Sequence[str]) -> tuple[LaunchFailure, ...]:
-        """Look up awaited requests: older groups fail there and not in their activities."""
-        requests = self._spot_requests("spot-instance-request-id", request_ids, {})
-        failures = [spot_request_from(one).failure for one in requests]
-        return tuple([failure for failure in failures if failure])
+        return described(self._ec2, {**by, "instance-state-name": _RUNNING})
 
 
 # --- what AWS answers, in the domain's words ------------------------------------------------------

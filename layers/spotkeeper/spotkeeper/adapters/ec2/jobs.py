@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeeper.adapters.ec2.auto_scaling import described, filtered
 from spotkeeper.adapters.errors import FAULT_CODES, aws_errors
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
@@ -110,35 +111,23 @@ class AwsJobs:
 
         Only the machines are required: what else cannot be read is `unread`.
         """
-        ec2, volumes = self._ec2, {"volume-id": sorted(job.volumes)}
+        ec2, volumes = self._ec2, {"volume-id": job.volumes}
         with aws_errors(f"looking at the machines of job {job.name}"):
-            instances = described(
-                ec2.get_paginator("describe_instances"),
-                "Reservations[].Instances",
-                {"instance-id": sorted(job.machines)},
-            )
+            instances = described(ec2, {"instance-id": job.machines})
             existing = JobResources(
                 now=now, machines={each["InstanceId"]: _machine(each, job) for each in instances}
             )
         try:
             with aws_errors(f"looking at job {job.name}"):
                 # Without an owner AWS looks through all public ones, which takes minutes.
-                snapshots = described(
-                    ec2.get_paginator("describe_snapshots"), "Snapshots", volumes, OwnerIds=["self"]
-                )
-                images = described(
-                    ec2.get_paginator("describe_images"),
-                    "Images",
-                    {"image-id": sorted(job.images)},
-                    Owners=["self"],
-                )
+                of, mine = (ec2, "describe_snapshots", "Snapshots"), {"image-id": job.images}
+                snapshots = filtered(*of, volumes, OwnerIds=["self"])
+                images = filtered(ec2, "describe_images", "Images", mine, Owners=["self"])
                 return replace(
                     existing,
                     volumes={
                         each["VolumeId"]: _volume(each)
-                        for each in described(
-                            ec2.get_paginator("describe_volumes"), "Volumes", volumes
-                        )
+                        for each in filtered(ec2, "describe_volumes", "Volumes", volumes)
                     },
                     snapshots={
                         each["SnapshotId"]: snapshot
@@ -384,15 +373,6 @@ def _tagged(tags: Mapping[str, str], *kinds: str) -> Any:
     """Tag what a call makes."""
     listed = [{"Key": key, "Value": value} for key, value in tags.items()]
     return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
-
-
-def described(
-    paginator: Any, path: str, by: Mapping[str, Sequence[str]], **more: Any
-) -> Iterator[Any]:
-    """Describe by filters, nothing where one has no values; an id that is not there is left out."""
-    filters = [{"Name": key, "Values": values} for key, values in by.items()]
-    pages = paginator.paginate(Filters=filters, **more)
-    return pages.search(f"{path}[]") if all(by.values()) else iter(())
 
 
 def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:

@@ -8,12 +8,10 @@ StateReason what ended it.
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from itertools import batched
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.auto_scaling import (
-    VALUES_A_FILTER,
     activities_of,
     described,
     has_ended,
@@ -51,8 +49,7 @@ class InstanceLives:
         """
         return {
             instance["InstanceId"]: _life(instance, min(ends.get(instance["InstanceId"], now), now))
-            for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False)
-            for instance in described(self._ec2, {"instance-id": some})
+            for instance in described(self._ec2, {"instance-id": instance_ids})
         }
 
 

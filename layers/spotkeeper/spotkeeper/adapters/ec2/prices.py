@@ -4,10 +4,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.session import get_session
 
+from spotkeeper.adapters.ec2.auto_scaling import filtered
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.ports import Throttled
@@ -38,22 +39,15 @@ def spot_prices(
     was read counts, newest first: the hours before it have no price.
     """
     wanted = set(pools)
-    types = sorted({pool.partition("/")[2] for pool in wanted})
-    if not types:
-        return {}
+    types = {pool.partition("/")[2] for pool in wanted}
     points: dict[str, dict[datetime, float]] = defaultdict(dict)
-    pages = ec2.get_paginator("describe_spot_price_history").paginate(
-        Filters=[{"Name": "instance-type", "Values": types}],
-        ProductDescriptions=[PRODUCT],
-        StartTime=since,
-        EndTime=until,
-    )
+    of, by = ("describe_spot_price_history", "SpotPriceHistory"), {"instance-type": types}
+    time: Any = {"StartTime": since, "EndTime": until}
     try:
         with aws_errors("ec2:DescribeSpotPriceHistory"):
-            for page in pages:
-                for point in page["SpotPriceHistory"]:
-                    pool = f"{point['AvailabilityZone']}/{point['InstanceType']}"
-                    points[pool][point["Timestamp"]] = float(point["SpotPrice"])
+            for point in filtered(ec2, *of, by, ProductDescriptions=[PRODUCT], **time):
+                pool = f"{point['AvailabilityZone']}/{point['InstanceType']}"
+                points[pool][point["Timestamp"]] = float(point["SpotPrice"])
     except Throttled:
         if not points:
             raise
