@@ -59,7 +59,6 @@ class Report:
     """
 
     at: datetime
-    term: int = 0
     serving: int = 0
     launching: int = 0
     bare: int = 0
@@ -149,7 +148,7 @@ def spread(need: int, home: str, places: Mapping[str, Place], now: datetime) -> 
     for r in takers:  # What trials have launched is kept.
         kept = min(left, max(0, places[r].held - cover[r]))
         ask[r], left = ask[r] + kept, left - kept
-    rested = (r for r in takers if (rests[r] or now) <= now and not places[r].short(cover[r]))
+    rested = (r for r in takers if (rests[r] or now) <= now)
     if to := next((r for r in rested if ask[r] < places[r].report.most), ""):
         # One region at a time is tried for the rest.
         ask[to] += min(left, places[to].report.most - ask[to])

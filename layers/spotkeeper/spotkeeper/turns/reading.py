@@ -23,7 +23,7 @@ from spotkeeper.domain.load.load import slot_begins
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.release import BUSY_WINDOW, busy_shares
 from spotkeeper.ports import Ports, SpotRequest
-from spotkeeper.turns.spread import with_share
+from spotkeeper.turns.spread import own_share
 from spotkeeper.turns.turn import TABLE, Budget, Round, fleet_in_force, groups_of
 
 # The APIs of optional reads: one that did not answer is not called again in an invocation.
@@ -118,7 +118,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
     # Only a fleet that was adopted waits for its load to be known.
     waits = not looked_after or memory.adoption is not None
-    snapshot = Snapshot(
+    return Snapshot(
         fleet=fleet,
         groups=Observation(seen_at=now, spot=spot, on_demand=on_demand),
         spot_failures=tuple(spot_failures),
@@ -142,8 +142,8 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         left=_left(this) if memory.left or memory.groups != fleet.groups else {},
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
         unread=tuple(this.unread),
+        share=own_share(this) if fleet.is_shared else None,
     )
-    return with_share(snapshot, this) if fleet.is_shared else snapshot
 
 
 def _is_gone(request: SpotRequest, running: Mapping[str, bool] | None, over: datetime) -> bool:

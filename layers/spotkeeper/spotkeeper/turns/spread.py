@@ -10,7 +10,6 @@ from functools import partial
 
 from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
-from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Alarm
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.health.decide import HealthPlan, resized
@@ -21,18 +20,8 @@ from spotkeeper.turns.turn import TABLE, Round
 # A share is written when it changes, and this often.
 RENEWED = timedelta(minutes=4)
 PRICED_EVERY_S, PRICE_KEPT_S = 3600, 86_400
-UNREAD: tuple[Share | None, Report | None] = (None, None)
 
 type Places = Mapping[str, Place]
-
-
-def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
-    """The share is the need, and limits on-demand."""
-    share, bounds = _own(this), this.fleet.bounds
-    if share is None:
-        return snapshot
-    bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
-    return replace(snapshot, fleet=replace(snapshot.fleet, bounds=bounds), share=share)
 
 
 def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) -> AvailabilityMemory:
@@ -46,11 +35,10 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
     refused = {f.failure_class: f.at for f in assessment.spot_failures if assessment.spot.missing}
     # What was launched, and does not serve in time, is no better than refused.
     refused |= {FailureClass.BOOTSTRAP: now} if assessment.spot.late else {}
-    share, bounds = assessment.snapshot.share, this.fleet.bounds
+    bounds = this.fleet.bounds
     beyond = max(0, assessment.shortfall - min(bounds.on_demand_max, groups.on_demand.maximum))
     report = Report(
         at=now,
-        term=share.term if share else 0,
         serving=assessment.spot.serving + assessment.spot.unproven,
         launching=assessment.spot.launching,
         bare=assessment.unfilled if assessment.both_short else beyond,
@@ -67,7 +55,7 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
     return memory
 
 
-def _own(this: Round) -> Share | None:
+def own_share(this: Round) -> Share | None:
     """Read the share in force: the last one, also if it is not read now, or is never written."""
     share = _share_and_report(this, this.ports.regions.here)[0] or this.lease.health.share
     return share and share.in_force(this.fleet.bounds.spot_min, this.now)
@@ -75,7 +63,7 @@ def _own(this: Round) -> Share | None:
 
 def _share_and_report(this: Round, region: str) -> tuple[Share | None, Report | None]:
     read = partial(this.ports.regions.of, this.fleet, region)
-    return this.optional(f"region {region}", UNREAD, read, api=region)
+    return this.optional(f"region {region}", (None, None), read, api=region)
 
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
@@ -90,9 +78,9 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
         there = [p.report for r, p in places.items() if r != regions.here]
         elsewhere = sum(report.serving + report.on_demand for report in there)
         share: Share | None = places[regions.here].share
-        memory = replace(memory, places=places, divided=need, elsewhere=elsewhere)
+        memory = replace(memory, places=places, elsewhere=elsewhere)
     else:
-        share = _own(this)
+        share = own_share(this)
         if share and this.now - share.written > EXPIRES:
             this.alarms.add(Alarm.SHARE_EXPIRED)
     if share is None or not share.term:

@@ -49,6 +49,8 @@ def _wanted(seen: Assessment) -> tuple[int, str]:
     if need > cap:
         need, rule = max(cap, min(need, group.desired)), "configuration cap"
     most = min(bounds.on_demand_max, group.maximum)
+    if share := seen.snapshot.share:
+        most = min(most, share.on_demand_max)
     if need > most:
         need, rule = most, "on-demand maximum"
     return max(need, min(group.minimum, most)), rule
