@@ -173,7 +173,7 @@ def test_an_item_that_cannot_be_read_stops_no_other_ledger(
     with pytest.raises(TurnFailed) as caught:
         stage.call(keep_ledger)
     (error,) = caught.value.exceptions
-    assert "fleet ocr: the ledger's item ledger#ocr, open#i-1 cannot be read" in str(error)
+    assert "fleet ocr: the item ledger#ocr, open#i-1 cannot be read" in str(error)
     assert book().opened("search")[0]
 
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from spotkeeper.adapters.dynamodb.load_table import by_item, pack, unpack
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.table import LAST, Items, epoch, only_if
+from spotkeeper.adapters.table import LAST, Items, epoch, only_if, parsed
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.spread import Report, Share
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-type Said = tuple[Share | None, Report | None]
-_SAID: TypeAdapter[Said] = TypeAdapter(Said)
+_SHARE, _REPORT = TypeAdapter(Share), TypeAdapter(Report)
 # What is kept of a region or a home that is gone.
 LIFETIME = timedelta(days=7)
 # A worker's logs of a message, packed and as text, take 3 KB at most, and a message 256 KB.
@@ -44,18 +43,14 @@ class RegionTables:
         """Take this stack's region and table, and what makes a client of a region."""
         self.here, self._table, self._client = here, table, client
 
-    def of(self, fleet: Fleet, region: str) -> Said:
+    def of(self, fleet: Fleet, region: str) -> tuple[Share | None, Report | None]:
         """Read both items of a fleet; raises `Unreadable` for what no release wrote."""
-        doing, pk = f"reading the share of {fleet.name} in {region}", f"region#{fleet.name}"
-        items = self._items(fleet, region)._query(
-            doing, pk, "report", f"share{LAST}", ConsistentRead=True
-        )
-        try:
-            said = {item["sk"]["S"]: item["said"]["S"] for item in items}
-            share, report = (said.get(sk, "null") for sk in ("share", "report"))
-            return _SAID.validate_json(f"[{share}, {report}]")
-        except (KeyError, ValidationError) as error:
-            raise Unreadable(f"{doing}: an item of {pk} cannot be read: delete it") from error
+        doing, of = f"reading the share of {fleet.name} in {region}", f"region#{fleet.name}"
+        keys = (of, "report", f"share{LAST}")
+        items = self._items(fleet, region)._query(doing, *keys, ConsistentRead=True)
+        said = {item["sk"]["S"]: item for item in items}
+        share = parsed(_SHARE, said["share"], "said") if "share" in said else None
+        return share, parsed(_REPORT, said["report"], "said") if "report" in said else None
 
     def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
         """Write one of both; raises `Conflict` if the share in its place is not of term `seen`."""

@@ -6,8 +6,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.ports import Conflict
+from spotkeeper.ports import Conflict, Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -96,6 +98,15 @@ def only_if(condition: str, **values: Value) -> Mapping[str, Any]:
     """Make a write conditional; `:name` in the condition is the value of that name."""
     named = encoded({f":{name}": value for name, value in values.items()})
     return {"ConditionExpression": condition, "ExpressionAttributeValues": named}
+
+
+def parsed[T](adapter: TypeAdapter[T], item: Item, name: str, fix: str = "delete it") -> T:
+    """Read a value; raises `Unreadable` for one that no release of this format wrote."""
+    try:
+        return adapter.validate_json(item[name]["S"])
+    except (KeyError, ValueError) as error:
+        of = f"{item['pk']['S']}, {item['sk']['S']}"
+        raise Unreadable(f"the item {of} cannot be read: {fix}") from error
 
 
 def key(pk: str, sk: str) -> dict[str, Any]:

@@ -5,11 +5,11 @@ pk fleet#NAME  sk control
 
 from dataclasses import replace
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from spotkeeper.adapters.table import Items, only_if
+from spotkeeper.adapters.table import Items, only_if, parsed
 from spotkeeper.domain.permission import Control
-from spotkeeper.ports import Conflict, Unreadable
+from spotkeeper.ports import Conflict
 
 _CONTROL = TypeAdapter(Control)
 
@@ -25,13 +25,8 @@ class ControlTable(Items):
         """
         doing = f"reading the control of {fleet}"
         item = self._get(doing, f"fleet#{fleet}", "control", consistent=True)
-        if item is None:
-            return Control()
-        try:
-            return _CONTROL.validate_json(item["control"]["S"])
-        except (KeyError, ValidationError) as error:
-            message = f"item control of fleet#{fleet} cannot be read: delete it, and set it again"
-            raise Unreadable(message) from error
+        fix = "delete it, and set it again"
+        return parsed(_CONTROL, item, "control", fix) if item else Control()
 
     def change(self, fleet: str, before: Control, wanted: Control) -> Control:
         """Put a control in the place of the one that was seen; raises `Conflict` if it is not."""

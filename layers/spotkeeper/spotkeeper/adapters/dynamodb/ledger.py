@@ -15,9 +15,8 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from spotkeeper.adapters.table import LAST, Item, Items, epoch
+from spotkeeper.adapters.table import LAST, Item, Items, epoch, parsed
 from spotkeeper.domain.money.ledger import Gap, LedgerItem, each_life_once
-from spotkeeper.ports import Unreadable
 
 KEPT = timedelta(days=400)
 _ITEM, _GAP = TypeAdapter(LedgerItem), TypeAdapter(Gap)
@@ -40,7 +39,7 @@ class LedgerTable(Items):
     def gaps(self, fleet: str, since: datetime) -> tuple[Gap, ...]:
         """Read the gaps that ended after an instant."""
         rows = self._range(fleet, f"{_GAPS}{since.isoformat()}", _GAPS + LAST)
-        return tuple(_read(_GAP, one, "gap") for one in rows)
+        return tuple(parsed(_GAP, one, "gap") for one in rows)
 
     def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
         """Read what ended since an instant."""
@@ -96,13 +95,4 @@ class LedgerTable(Items):
 
 
 def _items(rows: Iterable[Item]) -> tuple[LedgerItem, ...]:
-    return tuple(_read(_ITEM, one, "item") for one in rows if "item" in one)
-
-
-def _read[T](adapter: TypeAdapter[T], stored: Item, name: str) -> T:
-    """Read a value; raises `Unreadable` for one that no release of this format wrote."""
-    try:
-        return adapter.validate_json(stored[name]["S"])
-    except (KeyError, ValueError) as error:
-        key = f"{stored['pk']['S']}, {stored['sk']['S']}"
-        raise Unreadable(f"the ledger's item {key} cannot be read: delete it") from error
+    return tuple(parsed(_ITEM, one, "item") for one in rows if "item" in one)
