@@ -127,8 +127,10 @@ def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> N
 
 def test_a_replaced_instance_serves_no_longer(groups: Groups) -> None:
     first, _ = groups.ids()
-    groups.writer.replace(first)
-    known = {i.instance_id: i for i in groups.reader.describe([SPOT])[SPOT].instances}
+    groups.writer.end(first, replaced=True)
+    group = groups.reader.describe([SPOT])[SPOT]
+    known = {i.instance_id: i for i in group.instances}
+    assert group.desired == 2
     # Where a hook drains it, it leaves, and its health is as before.
     leaves = first not in known or known[first].phase is Phase.LEAVING
     assert leaves or not known[first].healthy

@@ -151,8 +151,8 @@ class GroupWriter(Protocol):
         """Set the desired capacity of a group."""
         ...
 
-    def end(self, instance_id: str) -> None:
-        """End an instance and lower its group's desired capacity by one."""
+    def end(self, instance_id: str, *, replaced: bool = False) -> None:
+        """End an instance, and lower its group's desired capacity by one, or have it replaced."""
         ...
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
@@ -181,10 +181,6 @@ class GroupWriter(Protocol):
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End drained instances that are in no group any more."""
-        ...
-
-    def replace(self, instance_id: str) -> None:
-        """Have the group of an instance replace it."""
         ...
 
 

@@ -321,7 +321,7 @@ def test_a_replacement_of_which_the_answer_was_lost_counts_against_the_budget(
 ) -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     hung(stage)
-    stage.faults.refusals["replace"] = error
+    stage.faults.refusals["end"] = error
     (record,) = stage.turn(7).records
     assert judged(record).workers_replaced == 0
     assert len(remembered(stage, 7).replaced) == counted
@@ -339,7 +339,7 @@ def test_a_turn_that_dies_after_any_call_does_not_exceed_the_budget(later: int) 
     gone: set[str] = set()
     for minute in range(1, 20):
         stage.serve(minute, dict.fromkeys([i for i in well if i in stage.spot], 0.9))
-        first_act = stage.faults.calls.count("replace") == 0
+        first_act = stage.faults.calls.count("end") == 0
         stage.faults.crash_after = len(stage.faults.calls) + later if minute > 5 else None
         if not first_act:
             stage.faults.crash_after = None

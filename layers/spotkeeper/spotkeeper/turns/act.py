@@ -86,7 +86,7 @@ def _call(request: Request, this: Round) -> None:
         case RequestKind.END:
             writer.end(*ids)
         case RequestKind.REPLACE_WORKER:
-            writer.replace(*ids)
+            writer.end(*ids, replaced=True)
         case RequestKind.DRAIN if at:
             writer.drain(ids, at, group)
         case RequestKind.STOP_DRAINING:

@@ -186,7 +186,7 @@ class _Observer:
         raise Observed("a turn that only observes requests nothing")
 
     set_desired = end = detach = suspend_az_rebalance = claim = resume_launch = _refuse
-    drain = unmark = terminate = replace = _refuse
+    drain = unmark = terminate = _refuse
 
 
 @dataclass(slots=True, kw_only=True)

@@ -34,11 +34,15 @@ class AutoScalingWriter:
                 AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
             )
 
-    def end(self, instance_id: str) -> None:
-        """End an instance and lower its group's desired capacity by one."""
-        with aws_errors(f"ending {instance_id}"):
+    def end(self, instance_id: str, *, replaced: bool = False) -> None:
+        """End an instance, and lower its group's desired capacity by one, or have it replaced.
+
+        One that is only marked unhealthy may stay until its successor is healthy
+        (`launchBeforeTerminate`, an instance maintenance policy), and takes requests until then.
+        """
+        with aws_errors(f"{'replacing' if replaced else 'ending'} {instance_id}"):
             self._autoscaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=instance_id, ShouldDecrementDesiredCapacity=True
+                InstanceId=instance_id, ShouldDecrementDesiredCapacity=not replaced
             )
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
@@ -103,14 +107,3 @@ class AutoScalingWriter:
         for instance_id in instance_ids:
             with suppress(Gone), aws_errors(f"terminating {instance_id}"):
                 self._ec2.terminate_instances(InstanceIds=[instance_id])
-
-    def replace(self, instance_id: str) -> None:
-        """End an instance of a group, which launches another one.
-
-        One that is only marked unhealthy may stay until its successor is healthy
-        (`launchBeforeTerminate`, an instance maintenance policy), and takes requests until then.
-        """
-        with aws_errors(f"replacing {instance_id}"):
-            self._autoscaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
-            )
