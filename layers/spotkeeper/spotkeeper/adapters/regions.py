@@ -55,17 +55,17 @@ class RegionTables:
     def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
         """Write one of both; raises `Conflict` if the share in its place is not of term `seen`."""
         match said:
-            case Share(term=term, written=at):
+            case Share(written=at):
                 sk, only = "share", "attribute_not_exists(term) OR term = :seen"
             case Report(at=at):
-                sk, only, term = "report", "", 0
+                sk, only = "report", ""
         self._items(fleet, region)._put(
             f"writing the {sk} of {fleet.name} in {region}",
             f"region#{fleet.name}",
             sk,
             only_if(only, seen=seen) if only else {},
             said=to_json(said).decode(),
-            term=term,
+            term=said.term,
             expires_at=epoch(at + LIFETIME),
         )
         return True

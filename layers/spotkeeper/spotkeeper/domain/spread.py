@@ -59,6 +59,7 @@ class Report:
     """
 
     at: datetime
+    term: int = 0
     serving: int = 0
     launching: int = 0
     bare: int = 0

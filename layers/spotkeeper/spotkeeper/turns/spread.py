@@ -35,10 +35,11 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
     refused = {f.failure_class: f.at for f in assessment.spot_failures if assessment.spot.missing}
     # What was launched, and does not serve in time, is no better than refused.
     refused |= {FailureClass.BOOTSTRAP: now} if assessment.spot.late else {}
-    bounds = this.fleet.bounds
+    share, bounds = assessment.snapshot.share, this.fleet.bounds
     beyond = max(0, assessment.shortfall - min(bounds.on_demand_max, groups.on_demand.maximum))
     report = Report(
         at=now,
+        term=share.term if share else 0,
         serving=assessment.spot.serving + assessment.spot.unproven,
         launching=assessment.spot.launching,
         bare=assessment.unfilled if assessment.both_short else beyond,
