@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 ARN = f"arn:aws:dynamodb:us-east-2:123456789012:table/{TABLE}"
 FLEET = replace(fleet(), regions=ARN)
 SHARE = Share(term=3, cover=2, ask=3, on_demand_max=4, written=NOON, home="one")
-REPORT = Report(at=NOON, serving=2, bare=1, refused={FailureClass.CAPACITY: at(-60)}, price=0.31)
+REPORT = Report(
+    at=NOON, term=3, serving=2, bare=1, refused={FailureClass.CAPACITY: at(-60)}, price=0.31
+)
 
 
 def test_a_home_and_a_region_read_what_the_other_wrote(dynamodb: "DynamoDBClient") -> None:
