@@ -20,7 +20,7 @@ LAST = "\uffff"
 ITEMS_A_CALL = 25
 
 type Item = Mapping[str, Any]
-type Value = str | int | bytes | list[str]
+type Value = str | int | bytes
 
 
 class Items:
@@ -116,19 +116,12 @@ def key(pk: str, sk: str) -> dict[str, Any]:
 
 def encoded(attributes: Mapping[str, Value]) -> dict[str, Any]:
     """Write attributes as DynamoDB takes them."""
-    return {name: _encoded(value) for name, value in attributes.items()}
-
-
-def _encoded(value: Value) -> dict[str, Any]:
-    match value:
-        case bytes():
-            return {"B": value}
-        case str():
-            return {"S": value}
-        case list():
-            return {"L": [_encoded(each) for each in value]}
-        case int():
-            return {"N": str(value)}
+    return {
+        name: {"N": str(value)}
+        if isinstance(value, int)
+        else {"B" if isinstance(value, bytes) else "S": value}
+        for name, value in attributes.items()
+    }
 
 
 def epoch(at: datetime) -> int:

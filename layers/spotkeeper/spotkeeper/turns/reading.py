@@ -49,20 +49,11 @@ def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime, budget: 
     groups, unread = ports.groups.describe(names), list[str]()
     mine = {fleet.spot_group for fleet in fleets}
     ids = [i.instance_id for n, g in groups.items() if n in mine for i in g.instances]
-    requests = _requests(ids, ports, now, budget, unread)
+    requests: tuple[SpotRequest, ...] = ()
+    if ids:
+        read = partial(ports.groups.troubled_spot_requests, ids, now - FAILURE_MEMORY)
+        requests = budget.optional(unread, "spot requests", requests, read, api=EC2)
     return Together(groups=groups, requests=requests, unread=tuple(unread))
-
-
-def _requests(
-    ids: Sequence[str], ports: Ports, now: datetime, budget: Budget, unread: list[str]
-) -> tuple[SpotRequest, ...]:
-    """Read the troubled spot requests of some instances."""
-    read, since, without = ports.groups.troubled_spot_requests, now - FAILURE_MEMORY, ()
-    return (
-        budget.optional(unread, "spot requests", without, partial(read, ids, since), api=EC2)
-        if ids
-        else without
-    )
 
 
 def snapshot_of(this: Round, read: Together) -> Snapshot:
@@ -87,10 +78,10 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     inside = {i.instance_id for i in spot.instances}
     # Detached instances, and those that vanished before they served.
     others = sorted({*memory.detached, *memory.spot_launching} - inside)
-    requests = [
-        *[request for request in read.requests if request.instance_id in inside],
-        *_requests(others, ports, now, this.budget, this.unread),
-    ]
+    requests = [request for request in read.requests if request.instance_id in inside]
+    if others:
+        their = partial(ports.groups.troubled_spot_requests, others, now - FAILURE_MEMORY)
+        requests += this.optional("spot requests", (), their, api=EC2)
     # Only the failed request of an instance that never served is a failed launch.
     spot_failures += [
         r.failure for r in requests if r.failure and r.instance_id in memory.launching_since

@@ -20,6 +20,7 @@ from spotkeeper.turns.turn import TABLE, Round
 # A share is written when it changes, and this often.
 RENEWED = timedelta(minutes=4)
 PRICED_EVERY_S, PRICE_KEPT_S = 3600, 86_400
+UNREAD: tuple[Share | None, Report | None] = (None, None)
 
 type Places = Mapping[str, Place]
 
@@ -64,7 +65,7 @@ def own_share(this: Round) -> Share | None:
 
 def _share_and_report(this: Round, region: str) -> tuple[Share | None, Report | None]:
     read = partial(this.ports.regions.of, this.fleet, region)
-    return this.optional(f"region {region}", (None, None), read, api=region)
+    return this.optional(f"region {region}", UNREAD, read, api=region)
 
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
