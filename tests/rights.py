@@ -72,6 +72,8 @@ def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator
             for pk in sorted(partitions(given)):
                 named = table if table.startswith("arn:") else ARNS["Table.Arn"]
                 yield Call(action, named, (("dynamodb:LeadingKeys", pk),))
+        case "sqs", "GetQueueUrl":
+            yield Call(action, f"arn:aws:sqs:{HERE}:{given['QueueName']}")
         case "sqs", _:
             region = given["QueueUrl"].split(".")[1]
             name = given["QueueUrl"].rpartition("/")[2]

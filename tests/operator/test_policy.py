@@ -260,6 +260,7 @@ def look_at_everything() -> None:
         "AWS::Lambda::EventSourceMapping": "source",
         "AWS::Lambda::Function": "function",
         "AWS::CloudWatch::Alarm": "alarm",
+        "AWS::SQS::Queue": "queue",
     }
     resources = {kind: (kind, f"{STACK}-{name}") for kind, name in parts.items()}
     stack_facts(aws.client, replace(aws.stack(STACK), resources=resources), [])

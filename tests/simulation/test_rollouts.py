@@ -15,6 +15,7 @@ from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -62,8 +63,10 @@ class Rolling(Troubled):
             fleets=InForce(texts=self.documents).fleets(None), names=frozenset(), errors=()
         )
         dynamodb: Any = self.client("dynamodb")
+        there = Mock(return_value={"LaunchTemplateVersions": [{"LaunchTemplateData": {}}]})
         aws: Any = SimpleNamespace(
             autoscaling=self.client("autoscaling"),
+            client=lambda _: SimpleNamespace(describe_launch_template_versions=there),
             stack=lambda _: SimpleNamespace(name="lab"),
             documents=lambda _: documents,
             records=lambda _: DecisionRecords(dynamodb, TABLE),

@@ -98,13 +98,14 @@ def test_on_demand_at_risk_stands_in_for_nobody(serving: int, wanted: int) -> No
 
 @pytest.mark.parametrize(
     ("times", "version", "early"),
-    [("", "", [1, 0]), ("11:59-13:00", "", [0, 0]), ("", "8", [0, 1])],
+    [("", "7", [1, 0]), ("11:59-13:00", "7", [0, 0]), ("", "8", [0, 1])],
 )
 def test_no_warned_instance_is_replaced_early_in_times_of_maintenance_or_as_a_canary_begins(
     times: str, version: str, early: list[int]
 ) -> None:
     take, (canary,) = Turns(STEADY, replace(fleet(), maintenance=times)), instances((), SPOT[4:5])
-    there = (*instances(SPOT[:4]), replace(canary, template=version))
+    old = (replace(one, template="7") for one in instances(SPOT[:4]))
+    there = (*old, replace(canary, template=version))
     first = take(0, group("spot", 4, there), warned={SPOT[0]: at(-5)})
     left = tuple(i for i in there if i.instance_id not in first.detach)
     then = take(20, group("spot", 4, left))

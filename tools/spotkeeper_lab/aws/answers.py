@@ -130,6 +130,10 @@ class Answers:
 
     def _described(self, view: GroupView) -> Answer:
         pool, _ = self._cloud.warm_pool(view.name)
+        own = {
+            kind: {"LaunchTemplateSpecification": _template(version)}
+            for kind, version in view.own_templates.items()
+        }
         return {
             "AutoScalingGroupName": view.name,
             "AutoScalingGroupARN": group_arn(view.name),
@@ -143,6 +147,7 @@ class Answers:
                     "LaunchTemplateSpecification": _template(view.template),
                     "Overrides": [
                         {"InstanceType": kind}
+                        | own.get(kind, {})
                         for kind in dict.fromkeys(pool.partition("/")[2] for pool in view.pools)
                         if kind
                     ],
@@ -560,8 +565,10 @@ LAUNCH_TEMPLATE = {
 
 
 def _template(version: str) -> dict[str, object]:
-    """A version of the one launch template; nothing where a group has none."""
-    return {**LAUNCH_TEMPLATE, "Version": version} if version else {}
+    """A version of the one launch template, or of another; nothing where a group has none."""
+    other, _, number = version.rpartition("/")
+    named = {"LaunchTemplateId": other} if other else LAUNCH_TEMPLATE
+    return {**named, "Version": number} if version else {}
 
 
 def _refresh_answer(refresh: Refresh, group: str, time: VirtualTime) -> dict[str, object]:

@@ -250,13 +250,16 @@ def group_spec(
     _refuse(on - SIMULATED)
     policy = properties.get("MixedInstancesPolicy", {})
     distribution = policy.get("InstancesDistribution", {})
-    types: list[str] = []
+    types, own = list[str](), dict[str, str]()
     for one in policy.get("LaunchTemplate", {}).get("Overrides", []):
         attributes = one.get("InstanceRequirements")
         if attributes and distribution.get("OnDemandAllocationStrategy") == "prioritized":
             why = "prioritized allocation strategy is not compatible with instance requirements"
             raise Invalid(f"The {why}.")
-        types += selected(attributes, market) if attributes else [one["InstanceType"]]
+        kinds = selected(attributes, market) if attributes else [one["InstanceType"]]
+        types += kinds
+        if spec := one.get("LaunchTemplateSpecification"):
+            own |= dict.fromkeys(kinds, f"{spec['LaunchTemplateId']}/{spec['Version']}")
     subnets = properties.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
     zones = dict.fromkeys(zone_of(subnet) for subnet in names)
@@ -270,6 +273,7 @@ def group_spec(
         pools=tuple(f"{zone}/{kind}" for kind in types for zone in zones),
         grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
         hooks=tuple(hook_of(one) for one in properties.get("LifecycleHookSpecificationList", [])),
+        own_templates=own,
     )
 
 

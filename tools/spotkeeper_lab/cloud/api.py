@@ -627,6 +627,8 @@ class Cloud:
         refresh = self.refresh(group.spec.name)
         launches = refresh.launches if refresh else None
         machine.template = group.template if launches is None else launches
+        kind = pool.partition("/")[2]
+        machine.template = group.spec.own_templates.get(kind, machine.template)
         self._machines[machine.instance_id] = machine
         return machine
 

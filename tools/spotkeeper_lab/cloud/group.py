@@ -190,6 +190,7 @@ class GroupState:
                 tags=dict(self.tags),
                 pools=self.spec.pools,
                 template=self.template,
+                own_templates=self.spec.own_templates,
             )
         return self._view
 

@@ -175,7 +175,8 @@ class GroupSpec:
     """An Auto Scaling group; `pools` are "zone/type", of the market where it buys spot.
 
     For `grace_s` from when an instance is in service its health is not looked at. `template` is the
-    version of its launch template. With `launch_first`, an instance maintenance policy of 100 %,
+    version of its launch template, `own_templates` those of single types ("lt-.../version"). With
+    `launch_first`, an instance maintenance policy of 100 %,
     what the group replaces stays until its successor is in service.
     """
 
@@ -188,6 +189,7 @@ class GroupSpec:
     grace_s: float = 0.0
     hooks: tuple[LifecycleHook, ...] = ()
     template: str = ""
+    own_templates: Mapping[str, str] = field(default_factory=dict)
     launch_first: bool = False
 
 
@@ -307,6 +309,7 @@ class GroupView:
     tags: Mapping[str, str] = field(default_factory=dict)
     pools: tuple[str, ...] = ()
     template: str = ""
+    own_templates: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -260,6 +260,9 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
     }
     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
     template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    overrides = template.get("Overrides", [])
+    # These differ by their types, not by version: nothing of them is a new version of another.
+    own = {o.get("LaunchTemplateSpecification", {}).get("LaunchTemplateId") for o in overrides}
     return Group(
         name=group["AutoScalingGroupName"],
         desired=group["DesiredCapacity"],
@@ -275,6 +278,7 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
                     # Its id, and the version's number.
                     template=f"{spec.get('LaunchTemplateId', '')}/{spec.get('Version', '')}"
                     if (spec := each.get("LaunchTemplate"))
+                    and spec.get("LaunchTemplateId") not in own
                     else "",
                 )
                 for each in group.get("Instances", [])
@@ -286,7 +290,7 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
         offers=tuple(
             [
                 f"{zone}/{one['InstanceType']}"
-                for one in template.get("Overrides", [])
+                for one in overrides
                 if "InstanceType" in one
                 for zone in group.get("AvailabilityZones", [])
             ]
