@@ -146,8 +146,7 @@ class Answers:
                 "LaunchTemplate": {
                     "LaunchTemplateSpecification": _template(view.template),
                     "Overrides": [
-                        {"InstanceType": kind}
-                        | own.get(kind, {})
+                        {"InstanceType": kind} | own.get(kind, {})
                         for kind in dict.fromkeys(pool.partition("/")[2] for pool in view.pools)
                         if kind
                     ],
