@@ -70,10 +70,10 @@ def test_detached_instances_leave_and_are_replaced(groups: Groups) -> None:
 
 
 def test_processes_are_suspended_and_resumed(groups: Groups) -> None:
-    groups.writer.resume_launch(SPOT)
+    groups.writer.set_process(SPOT, "Launch", runs=True)
     group = groups.reader.describe([SPOT])[SPOT]
     assert not group.suspended | group.suspended_by_aws
-    groups.writer.suspend_az_rebalance(SPOT)
+    groups.writer.set_process(SPOT, "AZRebalance", runs=False)
     assert groups.reader.describe([SPOT])[SPOT].suspended == {"AZRebalance"}
 
 

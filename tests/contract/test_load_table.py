@@ -149,9 +149,8 @@ class _Busy:
 @pytest.mark.parametrize(
     ("busy", "asked", "unstored"),
     # The first two messages are in one item.
-    [(0, [25, 5], []), (1, [25, 1, 5], []), (3, [25, 1, 1, 1, 5], []),
-     (99, [25, 1, 1, 1, 5, 1, 1, 1], [0, 1, 26])],
-)  # fmt: skip
+    [(0, [25, 5], []), (1, [25, 5, 1], []), (3, [25, 5, 2, 1], []), (99, [25, 5, 2, 1, 1], [0, 1])],
+)
 def test_what_is_left_unprocessed_is_written_again_or_answered(
     busy: int, asked: list[int], unstored: list[int]
 ) -> None:

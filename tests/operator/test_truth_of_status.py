@@ -149,7 +149,7 @@ class Told(Troubled):
         """
         now, start = self.now(), self.time.at(0.0)
         items = self._ledger.since(MAIN, start)
-        until = self._ledger.complete_until(MAIN) or now
+        until = self._ledger.opened(MAIN)[1] or now
         spot_usd = PriceSeries(at=(start,), usd=(SPOT_SHARE,))
         book = PriceBook(
             spot={item.pool: spot_usd for item in items},

@@ -289,7 +289,7 @@ def read_cost(
     documents = aws.documents(stack)
     ledger = LedgerTable(aws.dynamodb, stack.table)
     # A fleet that was removed cost something until it was last looked at.
-    ends = {name: ledger.complete_until(name) for name in ledger.fleets() - documents.names}
+    ends = {name: ledger.opened(name)[1] for name in ledger.fleets() - documents.names}
     last = {name: at for name, at in sorted(ends.items()) if at and (fleet or at > since)}
     gone = [name for name in last if fleet in (None, name)]
     fleets = chosen(documents, fleet) if fleet not in ends else ()
@@ -382,7 +382,7 @@ def unread(
 ) -> Iterator[str]:
     """Say of which fleets the ledger is missing, or ends too early."""
     for name in fleets:
-        at = ledger.complete_until(name)
+        at = ledger.opened(name)[1]
         if at is None and not any(item.fleet == name for item in items):
             yield f"fleet {name}: cost not known, its instances were never read"
         for gap in ledger.gaps(name, since):

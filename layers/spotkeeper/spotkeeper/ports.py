@@ -159,16 +159,12 @@ class GroupWriter(Protocol):
         """Take instances out of their group, which replaces them at once."""
         ...
 
-    def suspend_az_rebalance(self, group: str) -> None:
-        """Stop a group from ending instances only to even out its zones."""
+    def set_process(self, group: str, process: str, *, runs: bool) -> None:
+        """Suspend a process of a group, or resume it."""
         ...
 
     def claim(self, group: str) -> None:
         """Tag a group as this stack's."""
-        ...
-
-    def resume_launch(self, group: str) -> None:
-        """Let a group launch again after AWS stopped it."""
         ...
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:

@@ -10,12 +10,11 @@ says that the counts may take a minute to settle after the last message was sent
 """
 
 from datetime import datetime, timedelta
-from itertools import batched
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Items, encoded, epoch, key
+from spotkeeper.adapters.table import LAST, Items, encoded, epoch, key
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength
 from spotkeeper.ports import Unavailable
@@ -126,11 +125,8 @@ class EveryRequestQueue(Items):
             expires_at = epoch(seen_at + _LOOK_KEPT)
             item = key(_pk(url), sent_iso(seen_at))
             items.append(item | encoded({**counts, "expires_at": expires_at}))
-        with aws_errors("keeping looks at request queues"):
-            for some in batched(items, ITEMS_A_CALL, strict=False):
-                self._dynamodb.batch_write_item(
-                    RequestItems={self._table: [{"PutRequest": {"Item": item}} for item in some]}
-                )
+        puts = [{"PutRequest": {"Item": item}} for item in items]
+        self._write_some("keeping looks at request queues", puts)
 
 
 def _metric(name: str, metric: str, url: str) -> "MetricDataQueryTypeDef":

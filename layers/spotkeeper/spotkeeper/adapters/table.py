@@ -1,8 +1,9 @@
 """The one DynamoDB table: its items by key; what AWS raises becomes an error of the ports."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from itertools import batched
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,15 @@ class Items:
     def _delete(self, doing: str, pk: str, sk: str) -> None:
         with aws_errors(doing):
             self._dynamodb.delete_item(TableName=self._table, Key=key(pk, sk))
+
+    def _write_some(self, doing: str, requests: Iterable[Any]) -> list[Any]:
+        """Write or delete items, 25 a call; returns what DynamoDB leaves unprocessed."""
+        left: list[Any] = []
+        for some in batched(requests, ITEMS_A_CALL, strict=False):
+            with aws_errors(doing):
+                answer = self._dynamodb.batch_write_item(RequestItems={self._table: list(some)})
+            left += answer["UnprocessedItems"].get(self._table, [])
+        return left
 
     def _query(self, doing: str, pk: str, first: str, last: str, **options: Any) -> Iterator[Item]:
         """Read the items between two keys."""

@@ -69,8 +69,9 @@ class HealthMemory:
     With `size_limited`, the load needed more than was requested of the spot group; None before the
     load has sized the group. `silences` are the times without requests of the last two weeks.
     `speeds` are those of the fleet's instance types, `trial` compares two versions of the launch
-    template. Of a fleet in several regions, `share` is this one's; at home, `places` are all, and
-    `elsewhere` is how many instances serve in the others.
+    template. Of a fleet in several regions, `share` is this one's; at home, `places` are all,
+    `divided` is the need that they cover together, and `elsewhere` how many instances serve in the
+    others.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -103,6 +104,7 @@ class HealthMemory:
     trial: NewVersion = field(default_factory=NewVersion)
     share: Share | None = None
     places: Mapping[str, Place] = field(default_factory=dict)
+    divided: int | None = None
     elsewhere: int = 0
 
     @property

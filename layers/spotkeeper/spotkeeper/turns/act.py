@@ -80,9 +80,9 @@ def _call(request: Request, this: Round) -> None:
         case RequestKind.CLAIM:
             writer.claim(group)
         case RequestKind.RESUME_LAUNCH:
-            writer.resume_launch(group)
+            writer.set_process(group, "Launch", runs=True)
         case RequestKind.SUSPEND_AZ_REBALANCE:
-            writer.suspend_az_rebalance(group)
+            writer.set_process(group, "AZRebalance", runs=False)
         case RequestKind.END:
             writer.end(*ids)
         case RequestKind.REPLACE_WORKER:

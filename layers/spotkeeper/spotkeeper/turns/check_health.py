@@ -119,8 +119,8 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         digests = ports.load.since(fleet.name, read_from(fleet, 0.0, now, lost=True))
     sized, queue, history = spot, None, None
     if fleet.regions:
-        covers = sum(place.share.cover for place in lease.health.places.values())
-        sized = replace(spot, desired=covers or spot.desired, maximum=fleet.bounds.spot_max)
+        need, most = lease.health.divided or spot.desired, fleet.bounds.spot_max
+        sized = replace(spot, desired=need, maximum=most)
     if url := fleet.request_queue_url:
         # Sizing continues without it.
         queue = this.budget.attempt(lambda: ports.queues.length(url), api=url)

@@ -80,7 +80,7 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
         there = [p.report for r, p in places.items() if r != regions.here]
         elsewhere = sum(report.serving + report.on_demand for report in there)
         share: Share | None = places[regions.here].share
-        memory = replace(memory, places=places, elsewhere=elsewhere)
+        memory = replace(memory, places=places, divided=need, elsewhere=elsewhere)
     else:
         share = own_share(this)
         if share and this.now - share.written > EXPIRES:

@@ -185,8 +185,7 @@ class _Observer:
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise Observed("a turn that only observes requests nothing")
 
-    set_desired = end = detach = suspend_az_rebalance = claim = resume_launch = _refuse
-    drain = unmark = terminate = _refuse
+    set_desired = end = detach = set_process = claim = drain = unmark = terminate = _refuse
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import batched
 from typing import Any
 from uuid import uuid4
 
@@ -35,8 +34,7 @@ from spotkeeper.adapters.dynamodb.leases import (
     LeasedItems,
     lease_of,
 )
-from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Item, Value, epoch, key, only_if
+from spotkeeper.adapters.table import LAST, Item, Value, epoch, key, only_if
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
@@ -172,12 +170,9 @@ class FleetStateTable(LeasedItems):
 
     def _forget_notes(self, lease: Lease) -> None:
         """Delete the notes that were read; those that stay are no news to the next round."""
-        for some in batched(lease.note_keys, ITEMS_A_CALL, strict=False):
-            keys = [key(f"notes#{lease.fleet}", each) for each in some]
-            with contextlib.suppress(FleetError), aws_errors("deleting notes"):
-                self._dynamodb.batch_write_item(
-                    RequestItems={self._table: [{"DeleteRequest": {"Key": each}} for each in keys]}
-                )
+        keys = (key(f"notes#{lease.fleet}", each) for each in lease.note_keys)
+        with contextlib.suppress(FleetError):
+            self._write_some("deleting notes", ({"DeleteRequest": {"Key": each}} for each in keys))
 
     def _update_state(
         self,

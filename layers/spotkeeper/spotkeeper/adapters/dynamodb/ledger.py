@@ -49,13 +49,10 @@ class LedgerTable(Items):
         """Read what runs, and what ended since an instant, each life once."""
         return each_life_once((*self.ended(fleet, since), *self.opened(fleet)[0]))
 
-    def complete_until(self, fleet: str) -> datetime | None:
-        """Say up to when a fleet's ledger is complete; None if nothing ever looked."""
-        return self._instant(fleet, _LOOKED)
-
     def complete_since(self, fleet: str) -> datetime | None:
-        """Say since when it is; None for one of an earlier release."""
-        return self._instant(fleet, _BEGAN)
+        """Say since when a fleet's ledger is complete; None for one of an earlier release."""
+        row = self._get(f"reading the ledger of {fleet}", f"ledger#{fleet}", _BEGAN)
+        return datetime.fromisoformat(row["at"]["S"]) if row else None
 
     def put(self, items: Sequence[LedgerItem]) -> None:
         """Write items; an end is written before the open item goes, so that none is lost."""
@@ -85,10 +82,6 @@ class LedgerTable(Items):
             gap=_GAP.dump_json(gap).decode(),
             expires_at=epoch(gap.until + KEPT),
         )
-
-    def _instant(self, fleet: str, name: str) -> datetime | None:
-        row = self._get(f"reading the ledger of {fleet}", f"ledger#{fleet}", name)
-        return datetime.fromisoformat(row["at"]["S"]) if row else None
 
     def _range(self, fleet: str, first: str, last: str) -> list[Item]:
         return [*self._query(f"reading the ledger of {fleet}", f"ledger#{fleet}", first, last)]

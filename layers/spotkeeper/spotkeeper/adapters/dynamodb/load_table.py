@@ -20,14 +20,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from itertools import accumulate, batched, groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
-from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Item, Items, encoded, epoch, key
+from spotkeeper.adapters.table import LAST, Item, Items, encoded, epoch, key
 from spotkeeper.domain.load.digest import sent_at, sent_iso
 from spotkeeper.domain.load.load import (
     Cluster,
@@ -78,13 +77,15 @@ class LoadDigestTable(Items):
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
         """Store digests, idempotently by key; returns the keys that could not be stored."""
-        unstored: list[str] = []
         once = {(digest.fleet, digest.key): digest for digest in digests}
         items = [(pack(*some), some) for some in by_item(once.values())]
-        for batch in batched(items, ITEMS_A_CALL, strict=False):
-            left = {_key(item) for item in self._write([item for item, _ in batch])}
-            unstored += (d.key for item, some in batch if _key(item) in left for d in some)
-        return unstored
+        puts: list[Any] = [{"PutRequest": {"Item": item}} for item, _ in items]
+        for pause_s in (0.0, *_PAUSES_S):
+            if pause_s and puts:
+                self._sleep(pause_s)
+            puts = self._write_some("writing to the load table", puts)
+        left = {_key(put["PutRequest"]["Item"]) for put in puts}
+        return [digest.key for item, some in items if _key(item) in left for digest in some]
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
         """Read a fleet's digests from the slot of an instant on, added up by slot, oldest first.
@@ -130,21 +131,6 @@ class LoadDigestTable(Items):
             except (KeyError, TypeError, ValueError, zlib.error) as error:
                 message = f"the load item {_key(item)} cannot be read ({error}): delete it, or wait"
                 raise Unreadable(f"{message} three hours") from error
-
-    def _write(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Write up to 25 items; returns those that DynamoDB leaves unprocessed after retries."""
-        for pause_s in (0.0, *_PAUSES_S):
-            if pause_s:
-                self._sleep(pause_s)
-            with aws_errors("writing to the load table"):
-                answer = self._dynamodb.batch_write_item(
-                    RequestItems={self._table: [{"PutRequest": {"Item": item}} for item in items]}
-                )
-            left = answer["UnprocessedItems"].get(self._table, [])
-            items = [request["PutRequest"]["Item"] for request in left if "PutRequest" in request]
-            if not items:
-                break
-        return items
 
     def _items(self, fleet: str, first: int) -> Iterator[Item]:
         """Read the items from a slot on, in the order of their keys."""

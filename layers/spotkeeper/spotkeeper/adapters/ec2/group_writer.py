@@ -54,12 +54,11 @@ class AutoScalingWriter:
                 ShouldDecrementDesiredCapacity=False,
             )
 
-    def suspend_az_rebalance(self, group: str) -> None:
-        """Stop a group from ending busy instances only to even out its zones."""
-        with aws_errors(f"suspending AZRebalance of {group}"):
-            self._autoscaling.suspend_processes(
-                AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
-            )
+    def set_process(self, group: str, process: str, *, runs: bool) -> None:
+        """Suspend a process of a group, or resume it."""
+        call = self._autoscaling.resume_processes if runs else self._autoscaling.suspend_processes
+        with aws_errors(f"{'resuming' if runs else 'suspending'} {process} of {group}"):
+            call(AutoScalingGroupName=group, ScalingProcesses=[process])
 
     def claim(self, group: str) -> None:
         """Tag a group with the id of this stack; its instances do not get the tag."""
@@ -74,13 +73,6 @@ class AutoScalingWriter:
                         "PropagateAtLaunch": False,
                     }
                 ]
-            )
-
-    def resume_launch(self, group: str) -> None:
-        """Let a group launch again after AWS stopped it."""
-        with aws_errors(f"resuming Launch of {group}"):
-            self._autoscaling.resume_processes(
-                AutoScalingGroupName=group, ScalingProcesses=["Launch"]
             )
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
