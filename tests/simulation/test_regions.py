@@ -278,7 +278,10 @@ def test_a_region_follows_a_new_home_whose_terms_begin_again() -> None:
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -> None:
+def test_a_region_that_is_paused_or_removed_gives_its_cover_away(
+    paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that is not written for a while does not raise the need."""
     fleet = Fleet(market(6, us_west_2=[(0.0, 2), (HOUR, 8)], us_east_1=PLENTY))
     fleet.run(HOUR)
     assert fleet.known()[EAST].cover == 1
@@ -287,9 +290,14 @@ def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -
         fleet.controls[EAST].said = Control(pause=pause)
     else:
         fleet.controls[WEST].said = Control(leaving=(EAST,))
+    with monkeypatch.context() as patch:
+        write = (port := fleet.replays[WEST].port).write
+        patch.setattr(port, "write", lambda of, r, *more: r == WEST and write(of, r, *more))
+        fleet.run(1.2 * HOUR)
     fleet.run(1.5 * HOUR)
     known = fleet.known()[EAST]
     assert (known.cover, known.state) == (0, "leaving")
+    assert sum(f.cover for f in fleet.known().values()) == NEED
     fleet.run(4 * HOUR)
     assert fleet.served(4 * HOUR) == 1.0
     assert fleet.spot(EAST) == (1 if paused else 0)
