@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeeper_lab.aws.answers import LAUNCH_TEMPLATE
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.serve import IMAGES
@@ -229,3 +230,35 @@ def test_an_alarm_on_what_functions_print_rings_and_tells_its_topic(
     assert told["NewStateReason"] == "main"
     [seen] = endpoint.aws("cloudwatch").describe_alarms(AlarmNames=["seam"])["MetricAlarms"]
     assert seen["StateValue"] == "ALARM"
+
+
+def test_a_launch_template_that_lacks_something_is_refused_or_launches_nothing(
+    endpoint: Endpoint,
+) -> None:
+    ec2, groups = endpoint.aws("ec2"), endpoint.aws("autoscaling")
+    template = LAUNCH_TEMPLATE["LaunchTemplateId"]
+    lost = ec2.create_security_group(GroupName="lost", Description="lost")["GroupId"]
+    made = ec2.create_launch_template_version(
+        LaunchTemplateId=template,
+        SourceVersion="8",
+        LaunchTemplateData={"SecurityGroupIds": [lost]},
+    )
+
+    def refresh(version: str) -> None:
+        spec = {"LaunchTemplate": {"LaunchTemplateId": template, "Version": version}}
+        groups.start_instance_refresh(AutoScalingGroupName="ocr-spot", DesiredConfiguration=spec)
+
+    with pytest.raises(ClientError, match="specified version 99"):
+        refresh("99")
+    with pytest.raises(ClientError, match="VersionNotFound"):
+        ec2.describe_launch_template_versions(LaunchTemplateId=template, Versions=["99"])
+    refresh(str(made["LaunchTemplateVersion"]["VersionNumber"]))
+    ec2.delete_security_group(GroupId=lost)
+    told = f"The security group '{lost}' does not exist. Launching EC2 instance failed."
+
+    def failed() -> bool:
+        found = groups.describe_scaling_activities(AutoScalingGroupName="ocr-spot")["Activities"]
+        return any(one.get("StatusMessage") == told for one in found)
+
+    until(failed, within_s=60, what="a launch that fails")
+    groups.cancel_instance_refresh(AutoScalingGroupName="ocr-spot")

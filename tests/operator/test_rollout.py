@@ -130,6 +130,14 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     assert run("rollout", "main", "--roll-back")[:2] == (0, "main: done: nothing to do\n")
 
 
+def test_a_refresh_whose_launches_fail_is_shown_although_nothing_moves(of_version_7: Stage) -> None:
+    refresh("8", MinHealthyPercentage=100, MaxHealthyPercentage=110)
+    of_version_7.cloud.lacks = lambda *_: "The security group 'sg-1' does not exist."
+    Days(of_version_7).minutes(2)
+    assert versions(of_version_7) == {"7"}
+    assert "instance refresh to version 8 since" in " ".join(run("status")[1].split())
+
+
 def refresh(version: str, **preferences: Any) -> None:
     """Start an instance refresh of the spot group, as somebody else does."""
     spec = {"LaunchTemplateId": "lt-0123456789abcdef0", "Version": version}

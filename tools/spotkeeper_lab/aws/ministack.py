@@ -259,6 +259,45 @@ def keep_launch_template(named: Mapping[str, str], image: str, role: str, versio
     ec2._launch_templates[named["LaunchTemplateId"]] = made
 
 
+def lacking(named: Mapping[str, str], pool: str, version: str) -> str:
+    """Say what a version of the groups' launch template lacks in the region of a pool.
+
+    As moto's tests saw AWS say it of versions, and the API reference's error codes of the rest.
+    """
+    ec2 = module("services.ec2")
+    with in_region(pool.partition("/")[0][:-1]):
+        kept = ec2._launch_templates[named["LaunchTemplateId"]]["Versions"]
+        versions = {str(one["VersionNumber"]): one["LaunchTemplateData"] for one in kept}
+        if version not in versions:
+            return VERSION_GONE.format(version, named["LaunchTemplateId"])
+        data, images = versions[version], {*ec2._images, *(one[0] for one in ec2._STUB_AMIS)}
+        needed = (
+            ("image id", [data["ImageId"]] if data["ImageId"].startswith("ami-") else [], images),
+            ("security group", data.get("SecurityGroupIds", ()), ec2._security_groups),
+            ("key pair", filter(None, [data.get("KeyName")]), ec2._key_pairs),
+        )
+        gone = ((what, n) for what, names, there in needed for n in names if n not in there)
+        return next((f"The {what} '{name}' does not exist." for what, name in gone), "")
+
+
+VERSION_GONE = "Could not find the specified version {} for the launch template with ID {}."
+
+
+def missing_versions_are_refused() -> None:
+    """A version that does not exist is an error, as on AWS, and no empty list."""
+    ec2 = module("services.ec2")
+    describe = ec2._describe_launch_template_versions
+
+    def described(params: Any) -> Any:
+        answer, wanted = describe(params), ec2._parse_member_list(params, "LaunchTemplateVersion")
+        if not wanted or b"<item>" in answer[2]:
+            return answer
+        text = VERSION_GONE.format(wanted[0], ec2._p(params, "LaunchTemplateId"))
+        return ec2._error("InvalidLaunchTemplateId.VersionNotFound", text, 400)
+
+    ec2._ACTION_MAP["DescribeLaunchTemplateVersions"] = described
+
+
 def launch_template(named: Mapping[str, Any]) -> Mapping[str, Any]:
     """The data of a launch template's version; none where there is no such template."""
     data, _template, _error = module("services.ec2")._resolve_launch_template_data(named)

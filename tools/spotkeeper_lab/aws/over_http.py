@@ -58,6 +58,7 @@ class LiveWorld:
         self._ahead_s = 0.0
         self._events = Events(time)
         self._lock = threading.RLock()
+        self.lacks: Callable[[str, str], str] = lambda _pool, _version: ""
         self.begin(groups, capacities, physics)
 
     def begin(
@@ -68,6 +69,7 @@ class LiveWorld:
             self.capacities = dict(capacities)
             start = {pool: [(0.0, capacity)] for pool, capacity in capacities.items()}
             self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
+            self._cloud.lacks = lambda pool, version: self.lacks(pool, version)
             self._announced: list[CloudEvent] = []
             answers = Answers(self._cloud, self.time)
             self.actions: Mapping[str, Mapping[str, Respond]] = {

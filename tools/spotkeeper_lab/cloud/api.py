@@ -139,6 +139,8 @@ class Cloud:
         self._refreshes: dict[str, list[Refresh]] = {}
         self.ringing: set[str] = set()
         """The alarms in ALARM state that an instance refresh may watch."""
+        self.lacks: Callable[[str, str], str] | None = None
+        """Says what a version of the launch template lacks in the region of a pool."""
         self.set_market(market)
 
     # --- AWS's verbs ----------------------------------------------------------------------------
@@ -519,6 +521,8 @@ class Cloud:
         if preferences.auto_rollback and (template is None or state.template.startswith("$")):
             message = "AutoRollback needs a desired configuration, and a numbered launch template"
             raise Invalid(f"{message} version of the group")
+        if template and self.lacks and (text := self.lacks(state.spec.pools[0], template)):
+            raise Invalid(text)
         launched = state.template if template is None else template
         refreshes = self._refreshes.setdefault(group, [])
         refresh = Refresh(
@@ -621,14 +625,23 @@ class Cloud:
         for machine in there[group.pool_size :]:
             self._end(machine)
 
+    def _launches(self, group: GroupState) -> str:
+        refresh = self.refresh(group.spec.name)
+        launches = refresh.launches if refresh else None
+        return group.template if launches is None else launches
+
+    def _lacking(self, group: GroupState) -> str:
+        """What no launch of a group can do without, and does not exist; nothing where all does."""
+        if self.lacks is None or not (version := self._launches(group)):
+            return ""
+        text = self.lacks(group.spec.pools[0], version)
+        return f"{text} Launching EC2 instance failed." if text else ""
+
     def _made(self, group: GroupState, pool: str) -> SimulatedMachine:
         self._numbered += 1
         machine = SimulatedMachine(self._numbered, pool, group.spec.purchase, self.now_s, group)
-        refresh = self.refresh(group.spec.name)
-        launches = refresh.launches if refresh else None
-        machine.template = group.template if launches is None else launches
-        kind = pool.partition("/")[2]
-        machine.template = group.spec.own_templates.get(kind, machine.template)
+        own = group.spec.own_templates.get(pool.partition("/")[2])
+        machine.template = own or self._launches(group)
         self._machines[machine.instance_id] = machine
         return machine
 
@@ -822,7 +835,7 @@ class Cloud:
             group.begin_drought(self.now_s, refusals)
             ends = [end for start, end, _ in group.blocked if start <= self.now_s < end]
             self._retry_at(group, group.retry_from(max(ends)))
-        elif group.spec.purchase is Purchase.SPOT:
+        elif group.spec.purchase is Purchase.SPOT and not self._lacking(group):
             group.begin_drought(self.now_s, refusals)
         else:
             every_s = self.physics.retry_s
@@ -865,7 +878,7 @@ class Cloud:
             self._plan_retry(group, refusals)
 
     def _launch_missing(self, group: GroupState) -> list[Refusal]:
-        if message := group.block_message(self.now_s):
+        if message := group.block_message(self.now_s) or self._lacking(group):
             return [Refusal(group.pools_by_use()[0], message)]
         refused: list[Refusal] = []
         if group.spec.purchase is Purchase.ON_DEMAND:

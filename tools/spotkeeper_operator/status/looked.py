@@ -45,6 +45,8 @@ ALARMS = frozenset({
 NOT_HEARD_OF = ("checker-not-running", "INSUFFICIENT_DATA")
 # The reason of an alarm that CloudWatch has not evaluated yet.
 NEW = "Unchecked: Initial alarm creation"
+# Of this many fleets, each group's instance refresh is read.
+FEW = 3
 # The services that each fleet is read from.
 TABLE, CLOUDWATCH, EC2 = "the table", "CloudWatch", "EC2"
 
@@ -185,9 +187,13 @@ class Reading:
     def _refreshes(
         self, groups: Mapping[str, Group], mine: Sequence[str]
     ) -> Iterator[tuple[str, Refresh]]:
-        """Read the active instance refresh of groups that one may have: some are on their way."""
+        """Read the active instance refresh of groups that one may have: some are on their way.
+
+        Of few fleets, all are read: one whose launches fail moves nothing.
+        """
+        few = len(self.fleets) <= FEW
         for group in (groups[name] for name in mine if name in groups):
-            moves = any(i.phase is not Phase.IN_SERVICE for i in group.instances)
+            moves = few or any(i.phase is not Phase.IN_SERVICE for i in group.instances)
             if moves or len({i.template for i in group.instances}) > 1:
                 read = partial(read_refresh, self._aws.autoscaling, group.name)
                 refresh = self.attempt(

@@ -13,7 +13,7 @@ from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.refresh import Preferences, RefreshStatus
-from spotkeeper_lab.cloud.values import DRAINS, Physics, two_groups
+from spotkeeper_lab.cloud.values import DRAINS, FAILED, CloudError, Physics, two_groups
 from spotkeeper_lab.traces.market import market_of
 
 POOL, SPOT = "us-east-1a/g5.xlarge", "spot"
@@ -178,3 +178,17 @@ def test_the_api_refuses_what_aws_refuses_and_describes_what_it_does() -> None:
         client.rollback_instance_refresh(**group)
     (shown,) = client.describe_instance_refreshes(**group)["InstanceRefreshes"]
     assert (shown["Status"], shown["InstancesToUpdate"]) == ("Pending", 10)
+
+
+def test_nothing_is_launched_of_a_version_that_lacks_something_until_it_is_there() -> None:
+    cloud, gone = make(), {"8"}
+    cloud.lacks = lambda _, version: "The image id does not exist." if version in gone else ""
+    with pytest.raises(CloudError, match="does not exist"):
+        cloud.start_refresh(SPOT, BOTH_100, "8")
+    gone.add("7")
+    cloud.kill(cloud.group(SPOT).instances[0].instance_id)
+    watch(cloud, 300.0)
+    failed = [one.message for one in cloud.activities(SPOT, 0.0) if one.status_code == FAILED]
+    assert {*failed} == {"The image id does not exist. Launching EC2 instance failed."}
+    gone.clear()
+    assert watch(cloud, 900.0)[-1][1] == 10
