@@ -1,6 +1,6 @@
 """What status and cost say is true, whatever goes wrong.
 
-Each virtual minute status is compared with what the world knows, and at the end cost with the
+Each virtual minute, status is compared with what the world knows, and at the end cost with the
 world's own bill. `FIRST=1 SEEDS=200 pytest -n auto tests/operator/test_truth_of_status.py` looks at
 many runs, each to its end.
 """
@@ -50,6 +50,8 @@ from tests.functions.conftest import billed
 
 # A statement may be this old; the world is looked at this often.
 OLD_S, LOOK_S = 60.0, 10.0
+# Turns run once a minute: each look is at another time after them.
+STATUS_S = 47.0
 OLD = 420.0
 """A trouble that has lasted for longer is named."""
 # Waits are kept in a histogram of steps of a tenth; a share of few requests is chance.
@@ -106,7 +108,7 @@ class Moment:
 
 
 class Told(Troubled):
-    """A troubled world in which an operator runs `status` every minute."""
+    """A troubled world in which an operator runs `status` at any second of the minute."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -196,7 +198,8 @@ class Told(Troubled):
             # A refresh launches more than that.
             self._note(view.name, states.count(IN_SERVICE) == arrived >= view.desired)
             self._note(f"{view.name} launches", arrived >= view.desired)
-        if Kind.LOGS_LATE in self.active:
+        # So are those of which the collector failed.
+        if Kind.LOGS_LATE in self.active or self.queue.age_s(self.now_s) > OLD_S:
             self._late_s = self.now_s
         self._ahead_s = max(m.ahead_s for m in self._moments) if self._moments else 0.0
         self._moments.append(
@@ -223,7 +226,7 @@ class Told(Troubled):
 
     def _status(self) -> None:
         """Run `status`, and compare it with what the world knows."""
-        self.enter(self.now_s + 60.0, self._status)
+        self.enter(self.now_s + STATUS_S, self._status)
         try:
             overrides = self.documents.get(f"{MAIN}.overrides")
             fleet = parse_fleet(MAIN, self.documents[MAIN], overrides)
@@ -291,7 +294,7 @@ class Told(Troubled):
 
     def _wrong(self, status: FleetStatus) -> Iterator[str]:
         """Name the statements that were false for more than a minute."""
-        lately = [m for m in self._moments if m.at_s >= self.now_s - OLD_S]
+        lately = [m for m in self._moments if m.at_s >= self.now_s - OLD_S - LOOK_S]
         now = lately[-1]
         has = f"{len(now.in_service)} in service and {now.working} working of {now.wanted}"
         if status.whole and not any(m.working >= m.wanted for m in lately):
