@@ -290,7 +290,8 @@ class Told(Troubled):
         """Return what the first line must say by AWS's last answer to a group's launch."""
         newest = self.cloud.failures(group, 0.0)[:1] if group in self.cloud.groups() else []
         text = newest[0].message if newest else "capacity"
-        return next(line for says, line, _ in SAYS if re.search(says, text))
+        line = next(line for says, line, _ in SAYS if re.search(says, text))
+        return f"{line}|{group} are SUSPENDED by AWS|why .*{group}.* is not known"
 
     def _wrong(self, status: FleetStatus) -> Iterator[str]:
         """Name the statements that were false for more than a minute."""

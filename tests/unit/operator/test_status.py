@@ -82,6 +82,16 @@ def groups(serving: Iterable[str] = SIX, on_demand: Iterable[str] = ()) -> dict[
     }
 
 
+def stopped(by_aws: bool) -> dict[str, Group]:
+    """The groups; the spot group lacks an instance, and may launch none."""
+    launch = frozenset({"Launch"})
+    found = groups(serving=SIX[:5])
+    spot = replace(
+        found["spot"], suspended=launch, suspended_by_aws=launch if by_aws else frozenset()
+    )
+    return found | {"spot": spot}
+
+
 def looked(fleet: Fleet = FLEET, **changes: Any) -> FleetStatus:
     plain: dict[str, Any] = {
         "groups": groups(),
@@ -311,6 +321,13 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          State.WHOLE, "last change 11-20 11:59 backfill [at target] drain i-1 last"),
         ({"records": (availability(unread=("spot requests: Refused",)), health())}, State.WHOLE,
          "nothing is missing not read spot requests: Refused turns"),
+        # AWS gave the launches up, or a person stopped them; and why they fail, no turn could read.
+        *[
+            (FIVE | {"groups": stopped(by_aws)}, State.NOT_WHOLE, f"are SUSPENDED{who}: resume")
+            for by_aws, who in ((True, " by AWS, after a day without a launch"), (False, ""))
+        ],
+        (FIVE | {"records": (availability(unread=("spot's failures: Throttled",)), health())},
+         State.NOT_WHOLE, "5 of 6 wanted are in service; why spot lacks instances is not known"),
         ({"records": (availability(error=STOPPED), health())}, State.WHOLE,
          f"turns are FAILING: availability ... 11:59:40: {THROTTLED}"),
     ],

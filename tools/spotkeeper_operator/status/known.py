@@ -15,6 +15,7 @@ from itertools import pairwise, takewhile
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
+from spotkeeper.domain.availability.count import LAUNCH
 from spotkeeper.domain.decision import (
     FAILED,
     OF_FLEETS,
@@ -89,7 +90,10 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """A group; `offers` are the pools in which it may launch, unless it may not (`suspended`)."""
+    """A group; `offers` are the pools in which it may launch, unless it may not (`suspended`).
+
+    AWS suspends the launches of a group that launched nothing for a day.
+    """
 
     name: str
     desired: int
@@ -97,6 +101,7 @@ class GroupStatus:
     launching: int
     maximum: int
     suspended: bool
+    suspended_by_aws: bool
     offers: tuple[str, ...]
     refresh: Refresh | None = None
 
@@ -350,7 +355,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
                 in_service=phases[Phase.IN_SERVICE],
                 launching=phases[Phase.LAUNCHING],
                 maximum=group.maximum,
-                suspended="Launch" in group.suspended,
+                suspended=LAUNCH in group.suspended,
+                suspended_by_aws=LAUNCH in group.suspended_by_aws,
                 offers=group.offers,
                 refresh=looked.refreshes.get(group.name),
             )

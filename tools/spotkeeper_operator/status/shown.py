@@ -142,6 +142,9 @@ def _launches(status: FleetStatus) -> Iterator[str]:
     short = [g for g in status.groups if g.in_service + g.launching * (not starts) < g.desired]
     if throttled and short and not failures:
         yield f"AWS throttles launches since {throttled[0].since:%H:%M}"
+    unread = status.unread or status.failing
+    if short and unread and not status.launches and not any(group.suspended for group in short):
+        yield f"why {' and '.join(group.name for group in short)} lacks instances is not known"
     if not (failures and short):
         return
     by_person = [f for f in failures if needs_operator(f.failure_class)]
@@ -197,7 +200,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
         yield from map(partial(_no_turn, status), _silent(status)[status.cause is Cause.NO_TURN :])
     for group in status.groups:
         if group.suspended and group.in_service + group.launching < group.desired:
-            yield f"launches of {group.name} are SUSPENDED: resume its process Launch"
+            by = " by AWS, after a day without a launch" if group.suspended_by_aws else ""
+            yield f"launches of {group.name} are SUSPENDED{by}: resume its process Launch"
     pause = status.control.pause if status.control else None
     if pause and status.permission is Permission.PAUSED:
         yield f"PAUSED until {pause.until:%H:%M}: Spotkeeper changes nothing"
