@@ -189,8 +189,8 @@ def load_table() -> LoadDigestTable:
 @cache
 def queue_looks() -> EveryRequestQueue:
     """Make the counter of request queues, and the store of the lengths that agents report."""
-    cloudwatch = partial(_client, "cloudwatch", OPTIONAL)
-    return EveryRequestQueue(_sqs, cloudwatch, _client("dynamodb", TABLE), _table(), now)
+    sqs, cloudwatch = (partial(_client, service, OPTIONAL) for service in ("sqs", "cloudwatch"))
+    return EveryRequestQueue(sqs, cloudwatch, _client("dynamodb", TABLE), _table(), now)
 
 
 @cache
@@ -200,7 +200,7 @@ def to_home() -> "Add | None":
     if not url:
         return None
     there = _client("sqs", OPTIONAL, region_name=url.split(".")[1])
-    return partial(forward, there, url, _sqs().meta.region_name)
+    return partial(forward, there, url, _client("sqs", OPTIONAL).meta.region_name)
 
 
 def announcements(settings: EventSettings) -> EventBus | None:
@@ -231,10 +231,6 @@ def _prices(config: Config) -> MarketPrices:
     where = price_list_region(region)
     pricing = _client("pricing", config, region_name=where) if where else None
     return MarketPrices(ec2, pricing, region)
-
-
-def _sqs() -> Any:
-    return _client("sqs", OPTIONAL)
 
 
 @cache

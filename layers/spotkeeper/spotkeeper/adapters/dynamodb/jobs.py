@@ -24,7 +24,7 @@ from spotkeeper.adapters.dynamodb.leases import (
     LeasedItems,
     lease_of,
 )
-from spotkeeper.adapters.table import LAST, Item, epoch
+from spotkeeper.adapters.table import LAST, Item, epoch, parsed
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.jobs.job import Job
 from spotkeeper.job_ports import Kept, Overtaken
@@ -169,7 +169,4 @@ def _document(item: Item) -> JobDocument:
 
 
 def _job(item: Item) -> Job:
-    try:
-        return _JOB.validate_json(item["job"]["S"])
-    except (ValueError, KeyError) as error:
-        raise Unreadable(f"the item {item['pk']['S']} cannot be read: {error}") from error
+    return parsed(_JOB, item, "job", "deploy the release that wrote it")
