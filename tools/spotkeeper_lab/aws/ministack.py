@@ -266,13 +266,13 @@ def lacking(named: Mapping[str, str], pool: str, version: str) -> str:
     """
     ec2 = module("services.ec2")
     with in_region(pool.partition("/")[0][:-1]):
-        kept = ec2._launch_templates[named["LaunchTemplateId"]]["Versions"]
+        kept = ec2._launch_templates.get(named["LaunchTemplateId"], {}).get("Versions", ())
         versions = {str(one["VersionNumber"]): one["LaunchTemplateData"] for one in kept}
         if version not in versions:
             return VERSION_GONE.format(version, named["LaunchTemplateId"])
         data, images = versions[version], {*ec2._images, *(one[0] for one in ec2._STUB_AMIS)}
         needed = (
-            ("image id", [data["ImageId"]] if data["ImageId"].startswith("ami-") else [], images),
+            ("image id", [i for i in [data.get("ImageId", "")] if i.startswith("ami-")], images),
             ("security group", data.get("SecurityGroupIds", ()), ec2._security_groups),
             ("key pair", filter(None, [data.get("KeyName")]), ec2._key_pairs),
         )
