@@ -30,7 +30,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.permission import Control, Pause
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.domain.spread import Place, Report
+from spotkeeper.domain.spread import Place, Report, Standing
 from spotkeeper_lab.fakes import digest
 from spotkeeper_operator.regions import FleetRegions, regions_text
 from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fleet_status
@@ -346,12 +346,14 @@ def test_figures_have_their_age_and_the_rest_is_unknown(
 
 def test_what_a_region_serves_is_unknown_before_its_first_report() -> None:
     places = {"us-east-1": Place(), "us-east-2": Place(report=Report(at=ago(20), serving=2))}
+    places["us-west-2"] = Place(standing=Standing.GONE)
     status = looked(records=(availability(), replace(health(), regions=places)))
     text = screen(status)
     assert "us-east-1 cover 0, ask 0; serving unknown; never known" in text
     assert "us-east-2 cover 0, ask 0; 2 on spot, 0 on demand; known at 11:59:40" in text
     of_fleet = FleetRegions(fleet="ocr", at=NOON, home="us-east-1", regions=status.regions)
     assert of_fleet.spot_shares == {}
+    assert "nothing arrives from us-west-2, whose cover has moved: spotkeeper doctor" in text
     assert "unknown unknown unknown - never" in " ".join(regions_text([of_fleet], NOON).split())
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from spotkeeper.domain.decision import OF_FLEETS, Awaiting, Controller, Verdict
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.permission import Permission
+from spotkeeper.domain.spread import Standing
 from spotkeeper_operator.status.known import (
     EVENTS_OF,
     LIVE_S,
@@ -223,6 +224,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
         yield f"on-demand is kept: {status.unproven} of spot not known to serve"
     if status.nobody_serves and status.cause not in (Cause.NOBODY_SERVES, Cause.LOGS_UNCOUNTED):
         yield status.nobody_serves
+    if gone := [one.region for one in status.regions if one.state == Standing.GONE]:
+        yield f"nothing arrives from {', '.join(gone)}, whose cover has moved: spotkeeper doctor"
     if status.waiting and status.waiting.requests:
         yield _waits(status.waiting.requests)
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
