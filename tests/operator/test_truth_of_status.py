@@ -336,11 +336,9 @@ class Told(Troubled):
         served = {s.instance_id for s in self._served if s.finished_s < self.now_s - 3 * OLD_S}
         # One that has just arrived, or left standby, is not known at once.
         steady = served.intersection(*(m.in_service for m in self._moments))
-        members = [i for i in self.group(self.spot).instances if i.state == IN_SERVICE]
-        there = {i.instance_id for i in members}
+        there = {i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE}
         # A group lists for minutes what AWS has taken without a warning.
-        steady &= {s.instance_id for s in self._served if s.finished_s > self.now_s - OLD_S}
-        steady -= {i.instance_id for i in members if i.ended_s is not None}
+        steady = {i for i in steady if self.cloud.instance(i).ended_s is None}
         silent = there - (steady - self.mute - self.hung.keys())
         if status.unproven > len(silent) and "not known to serve" in line:
             yield f"{status.unproven} of spot not known to serve, at most {silent} of {there} are"
