@@ -135,7 +135,9 @@ def test_a_refresh_whose_launches_fail_is_shown_although_nothing_moves(of_versio
     of_version_7.cloud.lacks = lambda *_: "The security group 'sg-1' does not exist."
     Days(of_version_7).minutes(2)
     assert versions(of_version_7) == {"7"}
-    assert "instance refresh to version 8 since" in " ".join(run("status")[1].split())
+    text = " ".join(run("status")[1].split())
+    assert "main-spot LAUNCHES NOTHING: The security group 'sg-1' does not exist: correct" in text
+    assert "instance refresh to version 8 since" in text
 
 
 def refresh(version: str, **preferences: Any) -> None:

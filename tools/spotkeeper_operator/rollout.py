@@ -48,7 +48,8 @@ _SERVES, _STARTS = "InService", "Pending"
 class Refresh:
     """An instance refresh of a group; `version` is empty where it has no desired configuration.
 
-    One of a `canary` waits for two days.
+    One of a `canary` waits for two days. `fails` is why the group's newest activity, a launch,
+    failed since; it is only known to `status`.
     """
 
     status: str
@@ -58,6 +59,7 @@ class Refresh:
     to_update: int
     why: str
     canary: bool = False
+    fails: str = ""
 
     @property
     def active(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,7 +10,13 @@ from typing import Any
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
-from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader, pages
+from spotkeeper.adapters.ec2.auto_scaling import (
+    AutoScalingReader,
+    activities_of,
+    failure_from,
+    is_failed_launch,
+    pages,
+)
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.domain.decision import DecisionRecord
@@ -200,7 +206,15 @@ class Reading:
                     "Auto Scaling", f"{group.name}: instance refresh is not known", read
                 )
                 if refresh and refresh.active:
-                    yield group.name, refresh
+                    lately = partial(self._failed_launch, group.name, refresh.started)
+                    label = f"{group.name}: its activities are not known"
+                    fails = self.attempt("Auto Scaling", label, lately)
+                    yield group.name, replace(refresh, fails=fails or "")
+
+    def _failed_launch(self, group: str, since: datetime) -> str:
+        """Return why a group's newest activity failed, if that is a launch."""
+        newest = next(activities_of(self._aws.autoscaling, group, since, 1), None)
+        return failure_from(newest).text if newest and is_failed_launch(newest) else ""
 
     def records(
         self, fleet: str, read: Callable[[DecisionRecords], Records]

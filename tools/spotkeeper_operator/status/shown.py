@@ -203,6 +203,9 @@ def _also(status: FleetStatus) -> Iterator[str]:
         if group.suspended and group.in_service + group.launching < group.desired:
             by = " by AWS, after a day without a launch" if group.suspended_by_aws else ""
             yield f"launches of {group.name} are SUSPENDED{by}: resume its process Launch"
+        if group.refresh and group.refresh.fails:
+            fails = f"{group.name} LAUNCHES NOTHING: {group.refresh.fails}"
+            yield f"the instance refresh of {fails}: correct its version, or cancel it"
     pause = status.control.pause if status.control else None
     if pause and status.permission is Permission.PAUSED:
         yield f"PAUSED until {pause.until:%H:%M}: Spotkeeper changes nothing"
