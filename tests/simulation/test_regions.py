@@ -10,7 +10,7 @@ import pytest
 from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RequestKind
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.permission import Control, Mode, Pause
-from spotkeeper.ports import Unavailable
+from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.cloud.api import Cloud
@@ -204,6 +204,19 @@ def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
     assert (refused.called, fleet.spot(WEST), fleet.serving()) == (True, NEED, NEED)
     fleet.run(HOUR)
     assert (fleet.known()[WEST].cover, fleet.spot(WEST)) == (NEED, NEED)
+
+
+def test_a_region_whose_share_is_not_read_stands_in_for_no_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(market(2, us_west_2=[(0.0, 2)], us_east_1=[(0.0, 0)]))
+    while fleet.spot(EAST) == 0:
+        fleet.run(fleet.replays[EAST].replay.cloud.now_s + 60.0)
+    assert fleet.known()[EAST].cover == 0
+    refused = Mock(side_effect=Throttled("slow down"))
+    monkeypatch.setattr(fleet.replays[EAST].replay.ports.regions, "of", refused)
+    fleet.run(fleet.replays[EAST].replay.cloud.now_s + 600.0)
+    assert (refused.called, fleet.spot(EAST), fleet.serving()) == (True, 1, NEED)
 
 
 def test_on_demand_is_allowed_first_where_spot_is_missing() -> None:
