@@ -219,6 +219,14 @@ def test_a_region_whose_share_is_not_read_stands_in_for_no_trial(
     assert (refused.called, fleet.spot(EAST), fleet.serving()) == (True, 1, NEED)
 
 
+def test_a_region_whose_launches_do_not_start_is_left_for_another() -> None:
+    fleet = Fleet(market(3, us_west_2=[(0.0, 2)], us_east_1=PLENTY, eu_west_1=PLENTY))
+    spot = fleet.replays[EAST].replay.cloud._group("spot")
+    spot.physics = replace(spot.physics, cold_start_s=9 * HOUR)
+    fleet.run(3 * HOUR)
+    assert [f.cover for f in fleet.known().values()] == [2, 0, 1]
+
+
 def test_on_demand_is_allowed_first_where_spot_is_missing() -> None:
     """Two of four may be on demand: the region that is dry has both, not the first one."""
     capacities = {"us_west_2": [(0.0, 2)], "us_east_1": [(0.0, 8), (HOUR, 0)]}
