@@ -115,7 +115,7 @@ def _replayed(
 ) -> tuple[Mapping[Path, Rows], MarketRow | None, list[Figure]]:
     """Run every rule on every log, and both checkers on one, in processes; print each log's table.
 
-    The longest log is the first.
+    The longest log runs first.
     """
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("forkserver")) as pool:
         both = [pool.submit(_on_market, path) for path in paths if path.name.startswith(ON_MARKET)]

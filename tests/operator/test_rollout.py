@@ -130,13 +130,29 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     assert run("rollout", "main", "--roll-back")[:2] == (0, "main: done: nothing to do\n")
 
 
-def test_a_refresh_whose_launches_fail_is_shown_although_nothing_moves(of_version_7: Stage) -> None:
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        ("The security group 'sg-1' does not exist.",
+         "The security group 'sg-1' does not exist: correct the launch template or the group"),
+        ("", "There is no Spot capacity available that matches your request: more instance types"),
+    ],
+    ids=["configuration", "capacity"],
+)  # fmt: skip
+def test_a_refresh_whose_launches_fail_is_shown_although_nothing_moves(
+    of_version_7: Stage, lacks: str, said: str
+) -> None:
+    cloud = of_version_7.cloud
     refresh("8", MinHealthyPercentage=100, MaxHealthyPercentage=110)
-    of_version_7.cloud.lacks = lambda *_: "The security group 'sg-1' does not exist."
+    cloud.lacks = lambda *_: lacks
+    if not lacks:
+        cloud.fail_launches("main-spot", cloud.now_s, 1e6, SPOT_DRY)
     Days(of_version_7).minutes(2)
     assert versions(of_version_7) == {"7"}
     text = " ".join(run("status")[1].split())
-    assert "main-spot LAUNCHES NOTHING: The security group 'sg-1' does not exist: correct" in text
+    assert "main whole: 4 wanted" in text
+    assert "instance refresh of main-spot: the last launch FAILED at 12:3" in text
+    assert said in text
     assert "instance refresh to version 8 since" in text
 
 

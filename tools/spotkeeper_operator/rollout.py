@@ -19,6 +19,7 @@ from spotkeeper.adapters.doctor.groups import template_of
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import OF_FLEETS, NewVersion, Verdict
 from spotkeeper.domain.doctor.facts import GONE, Unseen
+from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -48,8 +49,8 @@ _SERVES, _STARTS = "InService", "Pending"
 class Refresh:
     """An instance refresh of a group; `version` is empty where it has no desired configuration.
 
-    One of a `canary` waits for two days. `fails` is why the group's newest activity, a launch,
-    failed since; it is only known to `status`.
+    One of a `canary` waits for two days. `failure` is that of the group's newest activity since, if
+    it is a failed launch; only `status` reads it.
     """
 
     status: str
@@ -59,7 +60,7 @@ class Refresh:
     to_update: int
     why: str
     canary: bool = False
-    fails: str = ""
+    failure: LaunchFailure | None = None
 
     @property
     def active(self) -> bool:

@@ -353,7 +353,7 @@ def test_what_a_region_serves_is_unknown_before_its_first_report() -> None:
     assert "us-east-2 cover 0, ask 0; 2 on spot, 0 on demand; known at 11:59:40" in text
     of_fleet = FleetRegions(fleet="ocr", at=NOON, home="us-east-1", regions=status.regions)
     assert of_fleet.spot_shares == {}
-    assert "nothing arrives from us-west-2, whose cover has moved: spotkeeper doctor" in text
+    assert "nothing arrives from us-west-2, whose cover has moved: see `spotkeeper doctor`" in text
     assert "unknown unknown unknown - never" in " ".join(regions_text([of_fleet], NOON).split())
 
 

@@ -20,6 +20,7 @@ from spotkeeper.adapters.ec2.auto_scaling import (
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
@@ -182,7 +183,7 @@ class Reading:
             )
 
     def _messages(self, queues: EveryRequestQueue, output: str) -> int | None:
-        """Count the messages in a queue of the stack; 0 where that is not known, None of none."""
+        """Count a queue's messages: 0 where that is not known, None where there is no queue."""
         if not (url := self.stack.outputs.get(output)):
             return 0
         length = self._read("the request queue", output, partial(queues.length, url))
@@ -208,13 +209,13 @@ class Reading:
                 if refresh and refresh.active:
                     lately = partial(self._failed_launch, group.name, refresh.started)
                     label = f"{group.name}: its activities are not known"
-                    fails = self.attempt("Auto Scaling", label, lately)
-                    yield group.name, replace(refresh, fails=fails or "")
+                    failure = self.attempt("Auto Scaling", label, lately)
+                    yield group.name, replace(refresh, failure=failure)
 
-    def _failed_launch(self, group: str, since: datetime) -> str:
-        """Return why a group's newest activity failed, if that is a launch."""
+    def _failed_launch(self, group: str, since: datetime) -> LaunchFailure | None:
+        """Return the failure of a group's newest activity, if that is a launch."""
         newest = next(activities_of(self._aws.autoscaling, group, since, 1), None)
-        return failure_from(newest).text if newest and is_failed_launch(newest) else ""
+        return failure_from(newest) if newest and is_failed_launch(newest) else None
 
     def records(
         self, fleet: str, read: Callable[[DecisionRecords], Records]

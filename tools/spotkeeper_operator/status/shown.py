@@ -145,7 +145,8 @@ def _launches(status: FleetStatus) -> Iterator[str]:
         yield f"AWS throttles launches since {throttled[0].since:%H:%M}"
     unread = status.unread or status.failing
     if short and unread and not status.launches and not any(group.suspended for group in short):
-        yield f"why {' and '.join(group.name for group in short)} lacks instances is not known"
+        lack = f"{' and '.join(group.name for group in short)} lack{'s' * (len(short) == 1)}"
+        yield f"why {lack} instances is not known"
     if not (failures and short):
         return
     by_person = [f for f in failures if needs_operator(f.failure_class)]
@@ -203,9 +204,12 @@ def _also(status: FleetStatus) -> Iterator[str]:
         if group.suspended and group.in_service + group.launching < group.desired:
             by = " by AWS, after a day without a launch" if group.suspended_by_aws else ""
             yield f"launches of {group.name} are SUSPENDED{by}: resume its process Launch"
-        if group.refresh and group.refresh.fails:
-            fails = f"{group.name} LAUNCHES NOTHING: {group.refresh.fails}"
-            yield f"the instance refresh of {fails}: correct its version, or cancel it"
+        # Of a group with a gap, turns read the failures.
+        failure = group.refresh.failure if group.refresh and not status.launches else None
+        if failure:
+            advice = _ADVICE.get(failure.failure_class, "AWS repeats it")
+            text = f"the last launch FAILED at {failure.at:%H:%M}: {failure.text}: {advice}"
+            yield f"instance refresh of {group.name}: {text}"
     pause = status.control.pause if status.control else None
     if pause and status.permission is Permission.PAUSED:
         yield f"PAUSED until {pause.until:%H:%M}: Spotkeeper changes nothing"
@@ -228,7 +232,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
     if status.nobody_serves and status.cause not in (Cause.NOBODY_SERVES, Cause.LOGS_UNCOUNTED):
         yield status.nobody_serves
     if gone := [one.region for one in status.regions if one.state == Standing.GONE]:
-        yield f"nothing arrives from {', '.join(gone)}, whose cover has moved: spotkeeper doctor"
+        what = f"nothing arrives from {', '.join(gone)}, whose cover has moved"
+        yield f"{what}: see `spotkeeper doctor`"
     if status.waiting and status.waiting.requests:
         yield _waits(status.waiting.requests)
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:

@@ -81,7 +81,7 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
             lambda: (
                 name
                 for name in (url.rpartition("/")[2] for url in ids("AWS::SQS::Queue"))
-                if _is_gone(client("sqs"), name)
+                if not _exists(client("sqs"), name)
             ),
         ),
         stopped_functions=names(
@@ -159,10 +159,11 @@ def _is_off(described: Mapping[str, Any]) -> bool:
     return str(described["State"]).upper() == "DISABLED"
 
 
-def _is_gone(sqs: Any, queue: str) -> bool:
+def _exists(sqs: Any, queue: str) -> bool:
     with suppress(Gone), aws_errors("sqs:GetQueueUrl"):
-        return not sqs.get_queue_url(QueueName=queue)
-    return True
+        sqs.get_queue_url(QueueName=queue)
+        return True
+    return False
 
 
 def _silenced(cloudwatch: Any, alarms: Iterable[str]) -> Iterator[str]:

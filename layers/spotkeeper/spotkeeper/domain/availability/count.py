@@ -72,6 +72,7 @@ def count(
     since, heirs = launching.since, launching.heirs
     aside = since.keys() | unproven | gone
     there = [i for i in group.instances if i.phase is Phase.IN_SERVICE and i.healthy]
+    # The version is not known of types with launch templates of their own.
     versions = {i.template for i in there if i.instance_id not in aside} - {""}
     serving = starting = late = stuck = risky = present = may_serve = tried = 0
     for instance in group.instances:
@@ -89,7 +90,7 @@ def count(
         elif this in since or this in unproven:
             starting += this in since
             may_serve += this not in since and instance.healthy
-            tried += bool(versions and instance.template) and instance.template not in versions
+            tried += bool(versions) and instance.template not in {"", *versions}
         else:
             serving += instance.healthy
     return Count(

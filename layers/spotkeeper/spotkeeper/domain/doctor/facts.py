@@ -115,13 +115,12 @@ class AccountFacts:
 class StackFacts:
     """The deployed stack.
 
-    `queues_unread` are event source mappings that are disabled. `queues_gone` are queues of the
-    stack that somebody deleted. `stopped_functions` have a reserved
-    concurrency of 0; `silenced_alarms` have their actions disabled. `unconfirmed` are e-mail
-    addresses. `search_log_ages` are seconds by fleet; None if no log ever arrived. `failed_turns`
-    are fleets, each with what failed in the last hour of its records, `unread` what their newest
-    turns could not read. `set_by_hand` is the first fleet's document with what it says otherwise
-    than the stack's parameters, as a merge patch.
+    `queues_unread` are event source mappings that are disabled, `queues_gone` queues that somebody
+    deleted. `stopped_functions` have a reserved concurrency of 0; `silenced_alarms` have their
+    actions disabled. `unconfirmed` are e-mail addresses. `search_log_ages` are seconds by fleet;
+    None if no log ever arrived. `failed_turns` are fleets, each with what failed in the last hour
+    of its records, `unread` what their newest turns could not read. `set_by_hand` is the first
+    fleet's document with what it says otherwise than the stack's parameters, as a merge patch.
     """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
