@@ -24,7 +24,7 @@ ITSELF_USD = 14
 class Found:
     """What an account has: groups on spot and on demand by name, with their maximum and types.
 
-    Launch templates have their default version.
+    `templates` maps each launch template to its default version.
     """
 
     spot: Mapping[str, tuple[int, tuple[str, ...]]]

@@ -79,7 +79,7 @@ def pages(client: Any, operation: str, key: str, **arguments: Any) -> Iterator[A
 def filtered(
     ec2: Any, operation: str, key: str, by: Mapping[str, Iterable[str]], **arguments: Any
 ) -> Iterator[Any]:
-    """Read what EC2 describes by some filters, of which the first may have many values, or none.
+    """Read what EC2 describes by filters. The first may have any number of values; none is no call.
 
     Values that EC2 does not know are left out: as a parameter, one of them fails the whole call.
     """

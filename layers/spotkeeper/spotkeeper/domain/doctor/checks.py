@@ -769,8 +769,9 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         lambda stack: _each(stack.queues_unread)),
     Check("queue-gone", ERROR,
         "this queue of the stack does not exist: what is sent to it is lost",
-        "make it again by its name, a minute after its end, and set what CloudFormation's drift "
-        "detection then names:\naws sqs create-queue --attributes VisibilityTimeout=190 "
+        "create it again by its name, at least a minute after it was deleted, then set what "
+        "CloudFormation's drift detection names:\n"
+        "aws sqs create-queue --attributes VisibilityTimeout=190 "
         "--queue-name {it}",
         lambda stack: _each(stack.queues_gone)),
     Check("function-stopped", ERROR,
