@@ -207,7 +207,7 @@ WORDS: Sequence[tuple[FailureClass, str]] = (
      r"\b(not available|pending|deprecated|disabled|deleted|deregistered)|\bin use"
      r"|already (exists|been used)|(is|are) (unknown|reserved)|reserved (name|address)"
      r"|(smaller|larger|greater) than|not (offered|available) in|elastic graphics|cannot launch"
-     r"|security group|key pair"),
+     r"|security group|key pair|instance profile"),
     (FailureClass.BOOTSTRAP,
      r"became unhealthy while waiting|failed to (become|report) healthy"
      r"|failed [^.]*(health|status) checks?"),
@@ -221,7 +221,10 @@ _AT_CODE = re.compile(
 )
 # What users have named may hold any word: in a cause, and in a failure's text.
 _NAMES = re.compile(r"\b(alarm|policy|action named) .*?(?= in state | changing the desired |$)")
-_NAMED = re.compile(r"(?<!\w)'[^']*'| \([^)]*\)|(?<=key pair )\S+|(?<=security group )\S+")
+_NAMED = re.compile(
+    r"(?<!\w)'[^']*'|\"[^\"]*\"| \([^)]*\)|(?<=:\d{12}:)\S+"
+    r"|(?<=key pair )\S+|(?<=security group )\S+|(?<=load balancer )\S+|(?<=balancer named )\S+"
+)
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 # A failed launch is read again in each turn of the minutes that follow it.
 TEXTS_REMEMBERED = 500
