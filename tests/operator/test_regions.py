@@ -99,8 +99,8 @@ def test_add_says_what_a_region_lacks_and_prints_the_commands(
     ("data", "commands"),
     [
         (
-            {"ImageId": "ami-1", "KeyName": "ops"},
-            ["copy-image", "describe-key-pairs", "import-key"],
+            {"ImageId": "ami-1", "KeyName": "my ops"},
+            ["copy-image", "describe-key-pairs", "key-name 'my ops'"],
         ),
         # A parameter of AWS is in every region.
         ({"ImageId": "resolve:ssm:/aws/service/x"}, []),

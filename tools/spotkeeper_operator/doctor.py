@@ -70,6 +70,8 @@ def examine_groups(
 
 HANG = 9
 COMMAND = re.compile(r"^(?:aws|spotkeeper) ")
+# Not within what is quoted.
+_BEFORE_AN_OPTION = re.compile(r""" (?=--(?:[^'"]*(?:'[^']*'|"[^"]*"))*[^'"]*$)""")
 TABLES: Sequence[tuple[str, Sequence[Check[object]]]] = (
     ("Account, documents and logs", ACCOUNT_CHECKS),
     ("Groups and launch templates", GROUP_CHECKS + TEMPLATE_CHECKS),
@@ -119,7 +121,7 @@ def _fix(fix: str) -> Iterator[str]:
         else:
             # Broken before its options, where it is too long, so that a shell reads it whole.
             shown = head
-            for number, part in enumerate(re.split(r" (?=--)", line)):
+            for number, part in enumerate(_BEFORE_AN_OPTION.split(line)):
                 if number and len(shown) - HANG + 1 + len(part) > width() - HANG - 2:
                     yield f"{shown} \\"
                     shown = f"{' ' * HANG}  {part}"
@@ -147,7 +149,7 @@ _WHOLE = {
     "{it[what]}": "what could not be read, and why",
     "{it[fix]}": "what it says: often a permission",
 }
-_NAMES = {"{most}": "the bound", "{group.name}": "GROUP", "{fleet.name}": "the fleet"}
+_NAMES = {"{most}": "the bound", "{group.name!q}": "GROUP", "{fleet.name}": "the fleet"}
 
 
 def _cell(text: str) -> str:
@@ -157,7 +159,7 @@ def _cell(text: str) -> str:
         text = text.replace(name, shown)
     return " ".join(
         f"`{line}`" if COMMAND.match(line) else line
-        for line in re.sub(r"\{[A-Za-z_.\[\]0-9:%]+\}", "...", text).split("\n")
+        for line in re.sub(r"\{[A-Za-z_.\[\]0-9:%!]+\}", "...", text).split("\n")
     )
 
 

@@ -1,5 +1,6 @@
 """One fleet in several regions: what each has, what another would need, and what it would cost."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -209,13 +210,14 @@ def _copies(aws: Aws, stack: Stack, region: str) -> Iterator[str]:
             f"--source-image-id {image} --name spotkeeper-worker"
         )
     if key:
+        named = shlex.quote(key)
         yield (
-            f"aws ec2 describe-key-pairs --region {aws.region} --key-names {key} "
-            f"--include-public-key --query KeyPairs[0].PublicKey --output text > {key}.pub"
+            f"aws ec2 describe-key-pairs --region {aws.region} --key-names {named} "
+            "--include-public-key --query KeyPairs[0].PublicKey --output text > key.pub"
         )
         yield (
-            f"aws ec2 import-key-pair --region {region} --key-name {key} "
-            f"--public-key-material fileb://{key}.pub"
+            f"aws ec2 import-key-pair --region {region} --key-name {named} "
+            "--public-key-material fileb://key.pub"
         )
 
 

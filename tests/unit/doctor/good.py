@@ -16,6 +16,7 @@ from spotkeeper.domain.settings.sizing import Bounds
 
 ZONES = frozenset({"us-east-1a", "us-east-1b", "us-east-1c"})
 TYPES = ("g5.xlarge", "g6.xlarge")
+NAME = "it's --min-size 1; $(id)"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1"
 READY, DRAIN = (
     {
@@ -29,14 +30,14 @@ READY, DRAIN = (
 TEMPLATE = LaunchTemplate(profile_policies=frozenset({"SendSearchLogs"}), keys=(KEY,))
 FLEET = Fleet(
     name="main",
-    spot_group="ocr-spot",
+    spot_group=NAME,
     on_demand_group="ocr-on-demand",
     bounds=Bounds(spot_min=1, spot_max=20, on_demand_max=20),
 )
 ONE_OF_ARM = {"g5.xlarge": frozenset({"x86_64"}), "g6.xlarge": frozenset({"arm64"})}
 SPOT = GroupFacts(
     aws={
-        "AutoScalingGroupName": "ocr-spot", "MinSize": 0, "MaxSize": 20, "DesiredCapacity": 0,
+        "AutoScalingGroupName": NAME, "MinSize": 0, "MaxSize": 20, "DesiredCapacity": 0,
         "AvailabilityZones": sorted(ZONES),
         "SuspendedProcesses": [{"ProcessName": "AZRebalance", "SuspensionReason": "User"}],
         "Tags": [

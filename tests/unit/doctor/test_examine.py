@@ -1,5 +1,7 @@
 """Seeded misconfigurations, each found by its name, and a good stack without a finding."""
 
+import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +15,10 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.spread import Place, Report, Standing
-from spotkeeper_operator.doctor import TABLES
+from spotkeeper_operator.doctor import TABLES, doctor_text
 from tests.builders import NOON
 from tests.unit.doctor import good
-from tests.unit.doctor.good import DRAIN, FACTS, FLEET, ON_DEMAND, READY, SPOT, but, quota
+from tests.unit.doctor.good import DRAIN, FACTS, FLEET, NAME, ON_DEMAND, READY, SPOT, but, quota
 
 DENIED = "Refused: AccessDenied: no"
 TWINS = replace(FLEET, name="night", bounds=Bounds(spot_min=0, spot_max=0, on_demand_max=0))
@@ -237,6 +239,9 @@ def test_a_seeded_misconfiguration_is_the_only_finding(
     assert {f.id for f in found} == {found_id}
     assert any(words in f.evidence for f in found)
     assert all(f.fix and f.about for f in found)
+    # Commands can be pasted, also where the name of a group is odd.
+    for line in re.findall("aws autoscaling .*", doctor_text(found).replace("\\\n", "")):
+        assert {f"--auto-scaling-group-name={name}" for name in FLEET.groups} & {*shlex.split(line)}
     assert exit_code(found) == {Severity.ERROR: 2, Severity.NOTE: 0}.get(found[0].severity, 1)
 
 
@@ -285,16 +290,16 @@ def test_what_is_good_has_no_finding(facts: Facts) -> None:
 
 def test_two_fleets_share_a_quota() -> None:
     second = replace(
-        FLEET, name="night", spot_group="night-spot", on_demand_group="night-on-demand",
+        FLEET, name="night", spot_group=f"{NAME}2", on_demand_group="ocr-on-demand2",
         bounds=Bounds(spot_min=1, spot_max=1, on_demand_max=0),
     )  # fmt: skip
     by_name = {
         name: replace(like, aws={**like.aws, "AutoScalingGroupName": name})
         for like in (SPOT, ON_DEMAND)
-        for name in (like.name, like.name.replace("ocr", "night"))
+        for name in (like.name, f"{like.name}2")
     }
     (found,) = examine(but(facts__fleets=(FLEET, second), facts__groups=by_name))
-    assert found.about == "ocr-spot, night-spot"
+    assert found.about == f"{NAME}, {NAME}2"
     assert "80 vCPUs; the fleets may need 84" in found.evidence
 
 

@@ -5,6 +5,7 @@ skipped after that share, and if their API did not answer before. Another fleet 
 minute.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -505,7 +506,7 @@ def groups_of(
     both = (spot, groups.get(fleet.on_demand_group, nothing))
     if others := [group for group in both if owner and group.owner not in ("", owner)]:
         tags = " ".join(
-            f"ResourceId={group.name},ResourceType=auto-scaling-group,Key={OWNER_TAG}"
+            shlex.quote(f"ResourceId={group.name},ResourceType=auto-scaling-group,Key={OWNER_TAG}")
             for group in others
         )
         raise Owned(

@@ -1,13 +1,16 @@
 """Every check of the doctor, in tables: id, severity, evidence, fix, and what finds it.
 
 `examine` runs them all. In a text, `{it}` is what was found; `{group.name}`, `{fleet.name}` and
-`{template.hop_limit}` are facts. docs/findings.md is generated from these tables (`make docs`).
+`{template.hop_limit}` are facts. In a command, `!q` quotes one for the shell. docs/findings.md is
+generated from these tables (`make docs`).
 """
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from string import Formatter
 from typing import Any
 
 from spotkeeper.domain.doctor.facts import (
@@ -27,6 +30,12 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.spread import NEVER, Place, Standing
 
 ERROR, WARNING, UNKNOWN, NOTE = Severity
+
+
+class _Text(Formatter):
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return shlex.quote(value) if conversion == "q" else super().convert_field(value, conversion)
+
 
 type Found = Iterable[object] | float | None
 """What a check found: each item is a finding. A text, a number or True is one, unless empty."""
@@ -53,8 +62,8 @@ class Check[Scope]:
                 id=self.id,
                 severity=self.severity,
                 about=name,
-                evidence=self.evidence.format(it=detail, about=name, **facts),
-                fix=self.fix.format(it=detail, about=name, **facts),
+                evidence=_Text().format(self.evidence, it=detail, about=name, **facts),
+                fix=_Text().format(self.fix, it=detail, about=name, **facts),
             )
 
 
@@ -410,8 +419,8 @@ HOPS_INTO_A_CONTAINER = 2
 # while tags are in the metadata (EC2 user guide, "Use instance tags in metadata").
 _NOT_IN_A_PATH = (" ", "/")
 _NOT_A_KEY = frozenset({".", "..", "_index"})
-_UPDATE = "aws autoscaling update-auto-scaling-group --auto-scaling-group-name {group.name} "
-_HOOK = "aws autoscaling put-lifecycle-hook --auto-scaling-group-name {group.name} "
+_UPDATE = "aws autoscaling update-auto-scaling-group --auto-scaling-group-name={group.name!q} "
+_HOOK = "aws autoscaling put-lifecycle-hook --auto-scaling-group-name={group.name!q} "
 _METADATA = "in the launch template's MetadataOptions"
 
 
@@ -550,7 +559,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
     Check("protected-instance", WARNING,
         "protected from scale-in: {it}; Spotkeeper ends instances anyway, by id",
         "aws autoscaling set-instance-protection --no-protected-from-scale-in "
-        "--auto-scaling-group-name {group.name} --instance-ids {it}",
+        "--auto-scaling-group-name={group.name!q} --instance-ids {it}",
         lambda at: not at.aws.get("NewInstancesProtectedFromScaleIn") and _protected(at)),
     Check("retained-instances", WARNING,
         "TerminateHookAbandon is retain: an instance whose terminate hook is abandoned keeps "
@@ -569,7 +578,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "sizes in instances",
         _counts_in_units),
     Check("process-suspended", ERROR, "{it[0]} is suspended: {it[1]}",
-        "aws autoscaling resume-processes --auto-scaling-group-name {group.name} "
+        "aws autoscaling resume-processes --auto-scaling-group-name={group.name!q} "
         "--scaling-processes {it[0]}",
         lambda at: (
             [process, at.suspended[process] or "no reason given"]
@@ -588,7 +597,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
     Check("drain-too-short", WARNING,
         "{it[0]} waits {it[1]} s: requests that take longer are cut off",
         "let it wait as long as the longest request takes, here two minutes:\n"
-        f"{_HOOK}--lifecycle-hook-name {{it[0]}} --heartbeat-timeout 120",
+        f"{_HOOK}--lifecycle-hook-name={{it[0]!q}} --heartbeat-timeout 120",
         lambda at: ([*hook] for hook in at.hooks("TERMINATING") if hook[1] < SHORTEST_DRAIN_S)),
     Check("hook-too-long", ERROR, "{it[0]} waits {it[1]} s, beyond {it[2]} s",
         "shorten its heartbeat, or lengthen launch_deadline_s for a slow start", _long_hooks),
@@ -790,8 +799,8 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     Check("set-by-hand", WARNING,
         "settings that the stack's parameters do not have: {it}; a deployment that writes the "
         "document anew discards them",
-        "put them into {about}.overrides, which no deployment touches: "
-        "aws ssm put-parameter --type String --name {about}.overrides --value '{it}'",
+        "put them into {about}.overrides, which no deployment touches:\n"
+        "aws ssm put-parameter --type String --name {about}.overrides --value {it!q}",
         lambda stack: known(stack.set_by_hand, ())),
     Check("region-gone", ERROR,
         "neither its report nor its search logs arrive: its cover has moved; last known at {it}",
