@@ -318,6 +318,12 @@ class Tail:
                 self.rotated(number).rename(self.rotated(number + 1))
         self._age()
 
+    def roll(self) -> None:
+        """Rename as Caddy does: with the time before the suffix."""
+        many = len([*self._folder.glob("access-2025*")])
+        self.path.rename(self.path.with_name(f"access-2025-11-20T10-00-{many:02d}.391.json"))
+        self._age()
+
     def rotated(self, number: int) -> Path:
         return self.path.with_name(f"access.json.{number}") if number else self.path
 
@@ -576,6 +582,7 @@ FOLLOWED = [
     # What was written before one rotation or two, while no agent ran.
     ("touch begin step 0 step close 1 rotate 2 begin steps 3 step", "0123"),
     ("touch begin step 0 step close 1 rotate 2 rotate 3 begin steps steps", "0123"),
+    ("touch begin step 0 step close 1 roll 2 roll 3 begin steps steps", "0123"),
     # It had no line yet when the agent was killed.
     ("touch begin step close 0 rotate 1 rotate touch begin steps steps steps", "01"),
     # The program opens its new file late; the next agent is killed, too.
