@@ -70,6 +70,38 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
         assert gpus.ill == ill
 
 
+@pytest.mark.parametrize(
+    ("beside", "visible", "ill"),
+    [
+        # A GPU that was off the bus when the driver came: NVIDIA/NVSentinel#155 has the kernel's
+        # log, without an Xid.
+        ({"vendor": "0x10de", "class": "0x030200"}, "", "1 of 3 GPUs fell off"),
+        ({"vendor": "0x10de", "class": "0x030200"}, "0,1", ""),  # a container may have some of them
+        ({"vendor": "0x10de", "class": "0x030200", "driver": "vfio-pci"}, "", ""),  # of a guest
+        ({"vendor": "0x10de", "class": "0x068000"}, "", ""),  # an NVSwitch
+        ({"vendor": "0x1d0f", "class": "0x030000"}, "", ""),  # EC2's display
+    ],
+)
+def test_a_gpu_that_never_came_up_is_missed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    beside: dict[str, str],
+    visible: str,
+    ill: str,
+) -> None:
+    if visible:
+        monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", visible)
+    one = {"vendor": "0x10de", "class": "0x030200", "driver": "nvidia"}
+    for number, device in enumerate((one, one, beside)):
+        (tmp_path / "pci" / f"{number}").mkdir(parents=True)
+        for name, value in device.items():
+            path = tmp_path / "pci" / f"{number}" / name
+            path.symlink_to(value) if name == "driver" else path.write_text(f"{value}\n")
+    gpus = Gpus([str(program(tmp_path / "smi", TWO))], tmp_path / "none", pci=tmp_path / "pci")
+    gpus.look()
+    assert gpus.ill == ill
+
+
 @pytest.mark.parametrize("row", evidence("xids"), ids=lambda row: f"{row['xid']}-{row['action']}")
 def test_an_xid_that_asks_for_another_machine_stays(tmp_path: Path, row: dict[str, str]) -> None:
     log = tmp_path / "kmsg"

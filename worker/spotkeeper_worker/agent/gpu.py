@@ -32,6 +32,8 @@ _UPDATED = "version mismatch"
 TIMEOUT_S = 20.0
 _KILLED_WITHIN_S = 1.0
 LIST = ("nvidia-smi", "-L")
+PCI = Path("/sys/bus/pci/devices")
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
 def has_gpu() -> bool:
@@ -75,6 +77,23 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
     return gpus, ""
 
 
+def count_on_the_bus(devices: Path = PCI) -> int:
+    """Count the GPUs that the kernel found and that are the driver's, also where it failed.
+
+    In a container they may be another's: then 0.
+    """
+    if "NVIDIA_VISIBLE_DEVICES" in os.environ:
+        return 0
+    many = 0
+    with contextlib.suppress(OSError):
+        for device in devices.iterdir():
+            is_nvidia = (device / "vendor").read_text().startswith(_NVIDIA)
+            driver = os.path.realpath(device / "driver").rpartition("/")[2]
+            is_gpu = (device / "class").read_text().startswith(_DISPLAY)
+            many += is_nvidia and is_gpu and driver in ("driver", "nvidia")
+    return many
+
+
 class Gpus:
     """Looks at the GPUs from a thread of its own: nvidia-smi may hang, which is an answer too."""
 
@@ -83,10 +102,11 @@ class Gpus:
         command: Sequence[str] = LIST,
         kernel_log: Path = KERNEL_LOG,
         timeout_s: float = TIMEOUT_S,
+        pci: Path = PCI,
     ) -> None:
         self._command = command
         self._timeout_s = timeout_s
-        self._most = 0
+        self._most = count_on_the_bus(pci)
         self._xid = ""
         self._kernel_log: int | None = None
         with contextlib.suppress(OSError):
