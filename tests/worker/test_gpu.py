@@ -73,7 +73,7 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beside", "visible", "ill"),
     [
-        # A GPU that was off the bus when the driver came: NVIDIA/NVSentinel#155 has the kernel's
+        # A GPU that was off the bus when the driver started: NVIDIA/NVSentinel#155 has the kernel's
         # log, without an Xid.
         ({"vendor": "0x10de", "class": "0x030200"}, "", "1 of 3 GPUs fell off"),
         ({"vendor": "0x10de", "class": "0x030200"}, "0,1", ""),  # a container may have some of them
@@ -82,7 +82,7 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
         ({"vendor": "0x1d0f", "class": "0x030000"}, "", ""),  # EC2's display
     ],
 )
-def test_a_gpu_that_never_came_up_is_missed(
+def test_a_gpu_that_never_started_is_missed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     beside: dict[str, str],
