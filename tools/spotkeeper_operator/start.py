@@ -18,6 +18,10 @@ from spotkeeper_operator.aws import Aws, OperatorError
 SECTION, KEY = "[default.deploy.parameters]", "parameter_overrides"
 # docs/bill.md
 ITSELF_USD = 14
+# The queues of a stack, as CloudFormation and template.yaml name them.
+_OF_A_STACK = re.compile(
+    r"-((SearchLog|WakeUp|Health|Job)Queue|SearchLogDeadLetters|FailedInvocations)-\w{12}|-regions$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,10 @@ type Ask = Callable[[str, str, str], str]
 
 
 def look(aws: Aws) -> Found:
-    """Read the groups, launch templates, subnets of the default VPC, and queues of a region."""
+    """Read a region's groups, launch templates, subnets of the default VPC, and queues of others.
+
+    A stack's own queues hold no requests.
+    """
     groups: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for group in _all(aws.autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups"):
         policy = group.get("MixedInstancesPolicy", {})
@@ -48,6 +55,7 @@ def look(aws: Aws) -> Found:
         types = tuple(one["InstanceType"] for one in overrides if "InstanceType" in one)
         groups[share != 0][group["AutoScalingGroupName"]] = (group["MaxSize"], types)
     subnets = _all(aws.ec2, "describe_subnets", "Subnets")
+    queues = _all(aws.client("sqs"), "list_queues", "QueueUrls")
     return Found(
         spot=groups[0],
         on_demand=groups[1],
@@ -56,9 +64,7 @@ def look(aws: Aws) -> Found:
             for one in _all(aws.ec2, "describe_launch_templates", "LaunchTemplates")
         },
         subnets=[one["SubnetId"] for one in subnets if one.get("DefaultForAz")],
-        queues=[
-            url.rpartition("/")[2] for url in _all(aws.client("sqs"), "list_queues", "QueueUrls")
-        ],
+        queues=[url.rpartition("/")[2] for url in queues if not _OF_A_STACK.search(url)],
     )
 
 
