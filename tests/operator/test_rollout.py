@@ -140,7 +140,7 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     ids=["configuration", "capacity"],
 )  # fmt: skip
 def test_a_refresh_whose_launches_fail_is_shown_although_nothing_moves(
-    of_version_7: Stage, lacks: str, said: str
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, lacks: str, said: str
 ) -> None:
     cloud = of_version_7.cloud
     refresh("8", MinHealthyPercentage=100, MaxHealthyPercentage=110)
@@ -154,6 +154,20 @@ def test_a_refresh_whose_launches_fail_is_shown_although_nothing_moves(
     assert "instance refresh of main-spot: the last launch FAILED at 12:3" in text
     assert said in text
     assert "instance refresh to version 8 since" in text
+    # The command says so, too, while it waits, and where it gives a canary up.
+    line = ("rollout", "main", "--template-version", "8", "--yes")
+    sleeps(monkeypatch, interrupt)
+    assert said in run(*line)[2]
+    run("rollout", "main", "--cancel")
+    Days(of_version_7).minutes(1)
+    sleeps(
+        monkeypatch, lambda s: interrupt(s) if cloud.now_s > ends else Days(of_version_7).sleep(20)
+    )
+    ends = cloud.now_s + 150
+    err = run(*line)[2]
+    # AWS begins none to a version that lacks something.
+    assert ("AWS launches no canary now; the last launch FAILED" in err) is not bool(lacks)
+    assert said.partition(":")[0] in err
 
 
 def refresh(version: str, **preferences: Any) -> None:

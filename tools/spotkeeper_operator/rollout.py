@@ -16,10 +16,11 @@ from enum import StrEnum
 from typing import Any
 
 from spotkeeper.adapters.doctor.groups import template_of
+from spotkeeper.adapters.ec2.auto_scaling import activities_of, failure_from, is_failed_launch
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import OF_FLEETS, NewVersion, Verdict
 from spotkeeper.domain.doctor.facts import GONE, Unseen
-from spotkeeper.domain.failure import LaunchFailure
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -43,6 +44,15 @@ _ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
 _ACTIVE = frozenset({"Pending", "InProgress", "Baking"}) | _ON_ITS_WAY
 _FAILED = frozenset({"Failed", "RollbackFailed", "RollbackSuccessful"})
 _SERVES, _STARTS = "InService", "Pending"
+# What a person can do about launches that fail.
+ADVICE = {
+    FailureClass.CAPACITY: "more instance types or zones would help",
+    FailureClass.PRICE: "raise the group's maximum price, or remove it",
+    FailureClass.QUOTA: "have the quota raised",
+    FailureClass.CONFIGURATION: "correct the launch template or the group",
+    FailureClass.PERMISSION: "give what it names, or where that is nothing, its disks' KMS key",
+    FailureClass.BOOTSTRAP: "see the log of an instance: its workers do not start",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +60,7 @@ class Refresh:
     """An instance refresh of a group; `version` is empty where it has no desired configuration.
 
     One of a `canary` waits for two days. `failure` is that of the group's newest activity since, if
-    it is a failed launch; only `status` reads it.
+    it is a failed launch, and if that was read.
     """
 
     status: str
@@ -65,6 +75,14 @@ class Refresh:
     @property
     def active(self) -> bool:
         return self.status in _ACTIVE
+
+    @property
+    def stuck(self) -> str:
+        """Why nothing launches, and what a person can do; empty where that is not known."""
+        if (failure := self.failure) is None:
+            return ""
+        advice = ADVICE.get(failure.failure_class, "AWS repeats it")
+        return f"the last launch FAILED at {failure.at:%H:%M}: {failure.text}: {advice}"
 
     @property
     def text(self) -> str:
@@ -380,6 +398,12 @@ class Rollout:
             # Launches that fail, or are late, limit what on-demand covers beyond.
             risk = risk or f"{stands_in} of spot do not serve"
         plan = next_step(wish, groups, trial, now, short, risk, len(self._tried))
+        active = next((group.active for group in groups if group.name == plan.group), None)
+        if active and plan.step in (Step.WAIT, Step.HOLD) and plan.again_s >= LOOK_EVERY_S:
+            with suppress(FleetError):
+                failure = failed_launch(self._aws.autoscaling, plan.group, active.started)
+                why = (plan.why, replace(active, failure=failure).stuck)
+                plan = replace(plan, why="; ".join(filter(None, why)))
         self._proven = self._proven or plan.step is Step.REST
         gone = {*self.fleet.groups} - {group.name for group in groups}
         if gone and plan.step in (Step.CANARY, Step.REST, Step.DONE):
@@ -520,6 +544,12 @@ def read_refresh(client: Any, group: str) -> Refresh | None:
             canary=one.get("Preferences", {}).get("CheckpointDelay") == UNATTENDED.total_seconds(),
         )
     return None
+
+
+def failed_launch(client: Any, group: str, since: datetime) -> LaunchFailure | None:
+    """Return the failure of a group's newest activity, if that is a launch."""
+    newest = next(activities_of(client, group, since, 1), None)
+    return failure_from(newest) if newest and is_failed_launch(newest) else None
 
 
 def rollout_text(fleet: str, plan: Plan) -> str:

@@ -10,24 +10,17 @@ from typing import Any
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
-from spotkeeper.adapters.ec2.auto_scaling import (
-    AutoScalingReader,
-    activities_of,
-    failure_from,
-    is_failed_launch,
-    pages,
-)
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader, pages
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.permission import Control
 from spotkeeper.ports import FleetError, Gone, TimedOut
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.rollout import Refresh, read_refresh
+from spotkeeper_operator.rollout import Refresh, failed_launch, read_refresh
 from spotkeeper_operator.text import age_from, spoken
 
 LOGS_READ_S = 300
@@ -207,15 +200,12 @@ class Reading:
                     "Auto Scaling", f"{group.name}: instance refresh is not known", read
                 )
                 if refresh and refresh.active:
-                    lately = partial(self._failed_launch, group.name, refresh.started)
+                    lately = partial(
+                        failed_launch, self._aws.autoscaling, group.name, refresh.started
+                    )
                     label = f"{group.name}: its activities are not known"
                     failure = self.attempt("Auto Scaling", label, lately)
                     yield group.name, replace(refresh, failure=failure)
-
-    def _failed_launch(self, group: str, since: datetime) -> LaunchFailure | None:
-        """Return the failure of a group's newest activity, if that is a launch."""
-        newest = next(activities_of(self._aws.autoscaling, group, since, 1), None)
-        return failure_from(newest) if newest and is_failed_launch(newest) else None
 
     def records(
         self, fleet: str, read: Callable[[DecisionRecords], Records]

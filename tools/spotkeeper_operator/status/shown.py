@@ -8,6 +8,7 @@ from spotkeeper.domain.decision import OF_FLEETS, Awaiting, Controller, Verdict
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import Standing
+from spotkeeper_operator.rollout import ADVICE
 from spotkeeper_operator.status.known import (
     EVENTS_OF,
     LIVE_S,
@@ -117,17 +118,6 @@ def _no_turn(status: FleetStatus, controller: Controller) -> str:
     return ": ".join([f"no {controller} turn has succeeded {how_long}", *(errors[:1] or advice)])
 
 
-# What a person can do about launches that fail.
-_ADVICE = {
-    FailureClass.CAPACITY: "more instance types or zones would help",
-    FailureClass.PRICE: "raise the group's maximum price, or remove it",
-    FailureClass.QUOTA: "have the quota raised",
-    FailureClass.CONFIGURATION: "correct the launch template or the group",
-    FailureClass.PERMISSION: "give what it names, or where that is nothing, its disks' KMS key",
-    FailureClass.BOOTSTRAP: "see the log of an instance: its workers do not start",
-}
-
-
 _LACKS = {
     FailureClass.CAPACITY: "capacity",
     FailureClass.PRICE: "capacity at its maximum price",
@@ -152,7 +142,7 @@ def _launches(status: FleetStatus) -> Iterator[str]:
     by_person = [f for f in failures if needs_operator(f.failure_class)]
     failure = max(by_person or failures, key=lambda one: one.at)
     since = f"since {failure.since:%H:%M}"
-    advice = _ADVICE[failure.failure_class]
+    advice = ADVICE[failure.failure_class]
     if by_person:
         which = "SPOT" if short[0] is status.groups[0] else "ON-DEMAND"
         who = "NEITHER GROUP CAN" if len(short) > 1 else f"{which} CANNOT"
@@ -205,11 +195,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
             by = " by AWS, after a day without a launch" if group.suspended_by_aws else ""
             yield f"launches of {group.name} are SUSPENDED{by}: resume its process Launch"
         # Of a group with a gap, turns read the failures.
-        failure = group.refresh.failure if group.refresh and not status.launches else None
-        if failure:
-            advice = _ADVICE.get(failure.failure_class, "AWS repeats it")
-            text = f"the last launch FAILED at {failure.at:%H:%M}: {failure.text}: {advice}"
-            yield f"instance refresh of {group.name}: {text}"
+        if group.refresh and group.refresh.stuck and not status.launches:
+            yield f"instance refresh of {group.name}: {group.refresh.stuck}"
     pause = status.control.pause if status.control else None
     if pause and status.permission is Permission.PAUSED:
         yield f"PAUSED until {pause.until:%H:%M}: Spotkeeper changes nothing"
