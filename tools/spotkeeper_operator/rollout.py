@@ -402,8 +402,8 @@ class Rollout:
         if active and plan.step in (Step.WAIT, Step.HOLD) and plan.again_s >= LOOK_EVERY_S:
             with suppress(FleetError):
                 failure = failed_launch(self._aws.autoscaling, plan.group, active.started)
-                why = (plan.why, replace(active, failure=failure).stuck)
-                plan = replace(plan, why="; ".join(filter(None, why)))
+                stuck = replace(active, failure=failure).stuck
+                plan = replace(plan, why="; ".join(filter(None, (plan.why, stuck))))
         self._proven = self._proven or plan.step is Step.REST
         gone = {*self.fleet.groups} - {group.name for group in groups}
         if gone and plan.step in (Step.CANARY, Step.REST, Step.DONE):
