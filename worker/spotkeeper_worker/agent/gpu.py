@@ -33,7 +33,6 @@ TIMEOUT_S = 20.0
 _KILLED_WITHIN_S = 1.0
 LIST = ("nvidia-smi", "-L")
 PCI = Path("/sys/bus/pci/devices")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
 def has_gpu() -> bool:
@@ -82,15 +81,14 @@ def count_on_the_bus(devices: Path = PCI) -> int:
 
     In a container they may be another's: then 0.
     """
-    if "NVIDIA_VISIBLE_DEVICES" in os.environ:
-        return 0
     many = 0
-    with contextlib.suppress(OSError):
-        for device in devices.iterdir():
-            is_nvidia = (device / "vendor").read_text().startswith(_NVIDIA)
+    if "NVIDIA_VISIBLE_DEVICES" not in os.environ:
+        for device in devices.glob("*"):
             driver = os.path.realpath(device / "driver").rpartition("/")[2]
-            is_gpu = (device / "class").read_text().startswith(_DISPLAY)
-            many += is_nvidia and is_gpu and driver in ("driver", "nvidia")
+            with contextlib.suppress(OSError):
+                vendor, kind = ((device / each).read_text() for each in ("vendor", "class"))
+                is_gpu = vendor.startswith("0x10de") and kind.startswith("0x03")
+                many += is_gpu and driver in ("driver", "nvidia")
     return many
 
 

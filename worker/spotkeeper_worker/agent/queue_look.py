@@ -26,6 +26,8 @@ from spotkeeper_worker.times import as_text
 
 TIMEOUT_S = 5.0
 _LONGEST = 1 << 20
+# Entries of a stream; of more, Redis's lag counts.
+_MOST_COUNTED = 100
 RABBITMQ = "rabbitmq"
 # For each kind in Redis: the commands whose answers are added up to what waits, those to what is
 # being served, the options of the address with what they are by default, and the command that says
@@ -245,12 +247,20 @@ class _Redis(NamedTuple):
     answers: Any
 
     def of_group(self, stream: str, group: str) -> tuple[int, int]:
-        """Ask how far a stream's group lags behind, and what of it is being served."""
+        """Count what a stream's group has not read yet, and what of it is being served.
+
+        Redis knows no lag of a group that began within a stream, or before an entry that was
+        deleted, and a wrong one once some were trimmed unread: the first ones are counted.
+        """
         groups = [dict(zip(each[::2], each[1::2])) for each in self.ask("XINFO", "GROUPS", stream)]
-        mine = [each for each in groups if each.get("name") == group]
-        if not mine:
+        mine = next((each for each in groups if each.get("name") == group), None)
+        if mine is None:
             raise RedisError(f"the stream has no group {group}")
-        return _length(mine[0].get("lag")), _length(mine[0].get("pending"))
+        after = f"({mine['last-delivered-id']}"
+        behind = len(self.ask("XRANGE", stream, after, "+", "COUNT", f"{_MOST_COUNTED}"))
+        if behind == _MOST_COUNTED:
+            behind = max(behind, min(mine.get("lag") or 0, _length(self.ask("XLEN", stream))))
+        return behind, _length(mine.get("pending"))
 
     def total(self, commands: list[list[str]]) -> int:
         """Ask for many lengths at once; gives their sum."""

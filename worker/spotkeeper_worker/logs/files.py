@@ -42,8 +42,7 @@ MOST_REFUSED = 64 << 20
 _MOST_ROTATED = 20
 # What a rotation adds to a log's name: a number or a date. Before the suffix, as Caddy has it, a
 # number alone may name another program's log.
-_ROTATED = re.compile(r"[._-]\d[\dT._:-]*")
-_ROTATED_BEFORE = re.compile(r"[._-]\d{4}-?\d\d-?\d\d[\dT._:-]*")
+_AFTER, _BEFORE = r"[._-]\d[\dT._:-]*", r"[._-]\d{4}-?\d\d-?\d\d[\dT._:-]*"
 # A file that was renamed is read on for a while: its program may not have opened the new one yet.
 _GRACE_S = 10.0
 # 460 is an Application Load Balancer's 499: the client left.
@@ -420,6 +419,8 @@ class Follower:
     ) -> None:
         self._follow = follow
         self._path = follow.follow
+        name, stem, suffix = map(re.escape, (self._path.name, self._path.stem, self._path.suffix))
+        self._is_rotated = re.compile(f"{name}{_AFTER}|{stem}{_BEFORE}{suffix}").fullmatch
         self._accept = accept
         self._last_of = last_of
         self._say = say
@@ -505,7 +506,9 @@ class Follower:
                         with contextlib.suppress(FileNotFoundError):
                             stat = path.lstat()
                             if S_ISREG(stat.st_mode) and stat.st_ino != self._log_inode:
-                                beside.append((self._is_rotated(path), stat.st_mtime_ns, path))
+                                beside.append(
+                                    (bool(self._is_rotated(path.name)), stat.st_mtime_ns, path)
+                                )
             # Of many files, those with a rotated log's name are preferred.
             chosen = sorted(beside)[-_MOST_ROTATED:]
             for rotated, _, path in sorted(chosen, key=itemgetter(1, 2)):
@@ -529,14 +532,6 @@ class Follower:
             if newest is not None and not (self._inode or self._last_of(of_log)):
                 unread.append(newest)
             return next(map(os.dup, [*unread, *begun]), None)
-
-    def _is_rotated(self, path: Path) -> bool:
-        """Say whether a path has the name of a rotated log."""
-        after = path.name.removeprefix(self._path.name)
-        before = path.stem.removeprefix(self._path.stem)
-        if after != path.name:
-            return bool(_ROTATED.fullmatch(after))
-        return path.suffix == self._path.suffix and bool(_ROTATED_BEFORE.fullmatch(before))
 
     def _begin(self, fd: int) -> None:
         """Find where to go on, once the file has a first line."""
