@@ -196,7 +196,7 @@ WORDS: Sequence[tuple[FailureClass, str]] = (
      r"|\bcapacity\b(?! reservation)|internal (server )?error|service [a-z ]*unavailable"
      r"|(temporarily|currently) unable|timed out|reclaimed|termination reason: server\."),
     (FailureClass.CONFIGURATION,
-     r"(?<!aws )(?<!contact )support|not (be )?found|n[o']t exist"
+     r"(?<!aws )(?<!contact )support|not (be )?found|not exist"
      r"|(can ?not|could not|unable to) (find|locate|resolve)"
      r"|invalid|not (a )?valid|valid fully-formed|malformed|eligible|compatible|mismatch|not match"
      r"|expected format|for parameter|is required|requires|missing|duplicate|not permitted"
@@ -207,7 +207,7 @@ WORDS: Sequence[tuple[FailureClass, str]] = (
      r"\b(not available|pending|deprecated|disabled|deleted|deregistered)|\bin use"
      r"|already (exists|been used)|(is|are) (unknown|reserved)|reserved (name|address)"
      r"|(smaller|larger|greater) than|not (offered|available) in|elastic graphics|cannot launch"
-     r"|security group|key pair|instance profile"),
+     r"|security group|key pair|instance profile|not allow\b|instance ?requirements"),
     (FailureClass.BOOTSTRAP,
      r"became unhealthy while waiting|failed to (become|report) healthy"
      r"|failed [^.]*(health|status) checks?"),
@@ -242,7 +242,8 @@ def classify(message: str) -> tuple[FailureClass, bool]:
             if known in _CLASSES_BY_CODE:
                 return _CLASSES_BY_CODE[known], True
     families = (_first(FAMILIES, named) for named in _AT_CODE.findall(message))
-    of = next(filter(None, families), None) or _first(WORDS, _NAMED.sub("", message.lower()))
+    words = message.lower().replace("can't", "cannot").replace("n't", " not")
+    of = next(filter(None, families), None) or _first(WORDS, _NAMED.sub("", words))
     return of or FailureClass.CAPACITY, of is not None
 
 
