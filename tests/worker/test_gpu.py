@@ -70,27 +70,26 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
         assert gpus.ill == ill
 
 
-@pytest.mark.parametrize(("device", "visible", "ill"), [
+# The driver that has it, the vendor, the class, and what a container may have.
+@pytest.mark.parametrize(("third", "ill"), [
     # Off the bus when the driver started: NVIDIA/NVSentinel#155 has the kernel's log, without Xid.
-    ("0x10de 0x030200 -", "", "1 of 3 GPUs fell off"),
-    ("0x10de 0x030200 -", "0,1", ""),  # a container may have some of them
-    ("0x10de 0x030200 vfio-pci", "", ""),  # a guest's
-    ("0x10de 0x068000 nvidia", "", ""),  # an NVSwitch
-    ("0x1d0f 0x030000 -", "", ""),  # EC2's display
+    ("none 10DE 030200", "1 of 3 GPUs fell off"),
+    ("none 10DE 030200 0,1", ""),
+    ("vfio-pci 10DE 030200", ""),  # a guest's
+    ("nvidia 10DE 068000", ""),  # an NVSwitch
+    ("none 1D0F 030000", ""),  # EC2's display
 ])  # fmt: skip
 def test_a_gpu_that_never_started_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, visible: str, ill: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, third: str, ill: str
 ) -> None:
-    if visible:
-        monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", visible)
-    for number, each in enumerate((*["0x10de 0x030200 nvidia"] * 2, device)):
-        folder = tmp_path / "pci" / str(number)
-        folder.mkdir(parents=True)
-        vendor, kind, driver = each.split()
-        (folder / "vendor").write_text(vendor)
-        (folder / "class").write_text(kind)
-        if driver != "-":
+    for number, each in enumerate((*["nvidia 10DE 030200"] * 2, third)):
+        driver, vendor, kind, *visible = each.split()
+        (folder := tmp_path / "pci" / str(number)).mkdir(parents=True)
+        (folder / "modalias").write_text(f"pci:v0000{vendor}d00002237bc{kind[:2]}sc{kind[2:4]}i00")
+        if driver != "none":
             (folder / "driver").symlink_to(driver)
+        for some in visible:
+            monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", some)
     gpus = Gpus([str(program(tmp_path / "smi", TWO))], tmp_path / "none", pci=tmp_path / "pci")
     gpus.look()
     assert gpus.ill == ill

@@ -122,7 +122,6 @@ def says() -> Iterator[Says]:
         (b"-WRONGPASS invalid username-password pair\r\n", "RedisError WRONGPASS"),
         (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Redis"),
         (b"$-1\r\n", "does not know the length"),
-        # As the lag of a group with too many ENTRIESREAD is.
         (b":-99\r\n", "does not know the length"),
         (b"$99999999\r\n", "an answer of 99999999 bytes"),
         (b"bye!", "closed the connection"),
@@ -202,6 +201,7 @@ def fill(client: Any) -> None:
     client.xreadgroup("ocr", "gpu-0", {"stream": ">"}, count=3)
 
 
+LARGE = "redis.call('XADD','stream','*','a',string.rep('x',3000000))"
 OCR, READ = "stream?kind=stream&group=ocr", "XREADGROUP GROUP ocr c NOACK STREAMS stream >"
 
 
@@ -224,6 +224,8 @@ OCR, READ = "stream?kind=stream&group=ocr", "XREADGROUP GROUP ocr c NOACK STREAM
         (OCR, (1, 3), "XGROUP SETID stream ocr $; XADD stream * a 1"),
         (OCR, (100, 3), "XGROUP SETID stream ocr $" + "; XADD stream * a 1" * 150),
         (OCR, (154, 3), "PING" + "; XADD stream * a 1" * 150),
+        (OCR, (5, 3), f"EVAL {LARGE} 0"),
+        (OCR, (1, 3), f"EVAL {LARGE} 0; XTRIM stream MAXLEN 1"),
         ("nothing", (0, 0), ""),
     ],
 )

@@ -32,7 +32,7 @@ _UPDATED = "version mismatch"
 TIMEOUT_S = 20.0
 _KILLED_WITHIN_S = 1.0
 LIST = ("nvidia-smi", "-L")
-PCI = Path("/sys/bus/pci/devices")
+PCI, _GPU = Path("/sys/bus/pci/devices"), re.compile("pci:v000010DE.*bc03")
 
 
 def has_gpu() -> bool:
@@ -77,18 +77,14 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
 
 
 def count_on_the_bus(devices: Path = PCI) -> int:
-    """Count the GPUs that the kernel found and that are the driver's, also where it failed.
-
-    In a container they may be another's: then 0.
-    """
+    """Count the GPUs that are the driver's, also where it failed; 0 in a container of some."""
     many = 0
     if "NVIDIA_VISIBLE_DEVICES" not in os.environ:
-        for device in devices.glob("*"):
-            driver = os.path.realpath(device / "driver").rpartition("/")[2]
+        for alias in devices.glob("*/modalias"):
+            driver = os.path.realpath(alias.with_name("driver"))
             with contextlib.suppress(OSError):
-                vendor, kind = ((device / each).read_text() for each in ("vendor", "class"))
-                is_gpu = vendor.startswith("0x10de") and kind.startswith("0x03")
-                many += is_gpu and driver in ("driver", "nvidia")
+                is_gpu = bool(_GPU.match(alias.read_text()))
+                many += is_gpu and driver.endswith(("/driver", "/nvidia"))
     return many
 
 

@@ -25,8 +25,8 @@ from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.times import as_text
 
 TIMEOUT_S = 5.0
-_LONGEST = 1 << 20
-# Entries of a stream; of more, Redis's lag counts.
+_LONGEST, _LONGEST_VALUE = 1 << 20, 64 << 20
+# Entries of a stream, or what _LONGEST bytes have of them; of more, Redis's lag counts.
 _MOST_COUNTED = 100
 RABBITMQ = "rabbitmq"
 # For each kind in Redis: the commands whose answers are added up to what waits, those to what is
@@ -250,16 +250,20 @@ class _Redis(NamedTuple):
         """Count what a stream's group has not read yet, and what of it is being served.
 
         Redis knows no lag of a group that began within a stream, or before an entry that was
-        deleted, and a wrong one once some were trimmed unread: the first ones are counted.
+        deleted, and one too many once some were trimmed unread: the first ones are counted.
         """
         groups = [dict(zip(each[::2], each[1::2])) for each in self.ask("XINFO", "GROUPS", stream)]
         mine = next((each for each in groups if each.get("name") == group), None)
         if mine is None:
             raise RedisError(f"the stream has no group {group}")
-        after = f"({mine['last-delivered-id']}"
-        behind = len(self.ask("XRANGE", stream, after, "+", "COUNT", f"{_MOST_COUNTED}"))
-        if behind == _MOST_COUNTED:
-            behind = max(behind, min(mine.get("lag") or 0, _length(self.ask("XLEN", stream))))
+        lag, behind = mine.get("lag"), 0
+        if lag != 0:
+            first = ("XRANGE", stream, f"({mine['last-delivered-id']}", "+", "COUNT")
+            # They come with what they carry, which may be images.
+            most = min(max(1, _LONGEST // len(str(self.ask(*first, "1")))), _MOST_COUNTED)
+            behind = len(self.ask(*first, f"{most}"))
+            if behind == most:
+                behind = max(behind, min(lag or 0, _length(self.ask("XLEN", stream))))
         return behind, _length(mine.get("pending"))
 
     def total(self, commands: list[list[str]]) -> int:
@@ -284,7 +288,7 @@ class _Redis(NamedTuple):
             return int(text)
         if kind == b"$":
             size = int(text)
-            if size > _LONGEST:
+            if size > _LONGEST_VALUE:
                 raise RedisError(f"an answer of {size} bytes")
             return None if size < 0 else self.answers.read(size + 2)[:-2].decode("utf-8", "replace")
         if kind == b"*" and int(text) <= _LONGEST:

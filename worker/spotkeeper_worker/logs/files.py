@@ -506,9 +506,8 @@ class Follower:
                         with contextlib.suppress(FileNotFoundError):
                             stat = path.lstat()
                             if S_ISREG(stat.st_mode) and stat.st_ino != self._log_inode:
-                                beside.append(
-                                    (bool(self._is_rotated(path.name)), stat.st_mtime_ns, path)
-                                )
+                                rotated = self._is_rotated(path.name) is not None
+                                beside.append((rotated, stat.st_mtime_ns, path))
             # Of many files, those with a rotated log's name are preferred.
             chosen = sorted(beside)[-_MOST_ROTATED:]
             for rotated, _, path in sorted(chosen, key=itemgetter(1, 2)):

@@ -61,21 +61,19 @@ class _OfState(_OfInstance):
         return super().about() if self.state in ("stopping", "shutting-down") else None
 
 
-class _OfGroup(_Part):
-    """A failed launch names no instance, or an empty one."""
-
-    group: Annotated[str, Field(alias="AutoScalingGroupName", min_length=1)]
-    instance_id: Annotated[
-        str | None, Field(alias="EC2InstanceId", pattern=r"^(i-[0-9a-f]{8,17})?$")
-    ] = None
-
-    def about(self) -> dict[str, Any] | None:
-        ids = (self.instance_id,) if self.instance_id else ()
-        return {"instance_ids": ids, "group": self.group}
-
-
 # An instance is named by its id, or by its ARN.
 _ENTITY = re.compile(r"^(?:arn:[^:]+:ec2:[^:]*:[0-9]*:instance/)?(i-[0-9a-f]{8,17})$")
+
+
+class _OfGroup(_Part):
+    """A failed launch names no instance, or one that never was: `DUMMY_` and a UUID."""
+
+    group: Annotated[str, Field(alias="AutoScalingGroupName", min_length=1)]
+    instance_id: Annotated[Any, Field(alias="EC2InstanceId")] = None
+
+    def about(self) -> dict[str, Any] | None:
+        match = _ENTITY.match(str(self.instance_id))
+        return {"instance_ids": (match[1],) if match else (), "group": self.group}
 
 
 class _Change(_Part):
