@@ -243,6 +243,21 @@ def test_a_version_that_is_launched_already_is_rolled_back_to_the_one_of_before(
     assert versions(launches_8) == {"7"}
 
 
+def test_on_demand_of_the_new_version_covers_its_canary_until_that_is_proven(
+    of_version_7: Stage,
+) -> None:
+    """Whoever set both groups to a version, or moved the `$Default` that they launch."""
+    cloud, desired = of_version_7.cloud, list[int]()
+    for name in GROUPS:
+        cloud._group(name).template = "8"
+    cloud.kill(cloud.group("main-spot").instances[0].instance_id)
+    for _ in range(25):
+        Days(of_version_7).minutes(1)
+        desired.append(cloud.group("main-on-demand").desired)
+    # A launch, its cover of 15 minutes, and the time in which spot settles.
+    assert desired == [1] * 19 + [0] * 6
+
+
 def test_what_served_before_a_worse_version_needs_no_canary(
     launches_8: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,9 +159,16 @@ def judged(trial: NewVersion, variation: float, deadline_s: float) -> NewVersion
 
 
 def canary(trial: NewVersion, groups: Iterable[Group]) -> set[str]:
-    """Return the instance that alone tries a new version."""
-    version = trial.version if trial.instances == 1 else None
-    return {i.instance_id for g in groups for i in g.instances if i.template == version}
+    """Return the instance that alone tries a new version, beside one of the other group at most.
+
+    The on-demand instance that stands in for it may have that version, too.
+    """
+    for group in groups:
+        mine = [i for i in group.instances if i.template == trial.version]
+        if trial.instances and any(i.phase is Phase.IN_SERVICE for i in mine):
+            few = len(mine) == 1 and trial.instances <= 2
+            return {i.instance_id for i in mine} if few or trial.instances == 1 else set()
+    return set()
 
 
 def surprise(ended: Sequence[tuple[int, int]]) -> float:
