@@ -228,13 +228,18 @@ def launches_8(of_version_7: Stage) -> Stage:
 
 
 @pytest.mark.parametrize("line", ["--template-version 8 --yes", "--roll-back"])
-@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize("launched", ["8", "8 by a refresh", "$Default"])
 def test_a_version_that_is_launched_already_is_rolled_back_to_the_one_of_before(
-    launches_8: Stage, monkeypatch: pytest.MonkeyPatch, line: str, active: bool
+    launches_8: Stage, monkeypatch: pytest.MonkeyPatch, line: str, launched: str
 ) -> None:
     days = Days(launches_8)
-    if active:
+    if launched == "8 by a refresh":
         refresh("8")
+    elif launched == "$Default":
+        for name in GROUPS:
+            launches_8.cloud._group(name).template = launched
+            launches_8.cloud._group(name).touch()
+        line = "--roll-back"
     compared(monkeypatch, "8")
     sleeps(monkeypatch, days.sleep)
     code, out, err = run("rollout", "main", *line.split())
@@ -250,6 +255,7 @@ def test_on_demand_of_the_new_version_covers_its_canary_until_that_is_proven(
     cloud, desired = of_version_7.cloud, list[int]()
     for name in GROUPS:
         cloud._group(name).template = "8"
+        cloud._group(name).touch()
     cloud.kill(cloud.group("main-spot").instances[0].instance_id)
     for _ in range(25):
         Days(of_version_7).minutes(1)
@@ -325,8 +331,8 @@ SEVEN = {"LaunchTemplateId": "lt-1", "Version": "7"}
 @pytest.mark.parametrize(
     ("specs", "overrides", "why"),
     [
-        ([{}], {}, "spot cannot be rolled out: it launches no numbered version"),
-        ([{"Version": "$Latest"}], {}, "it launches no numbered version"),
+        ([{}], {}, "spot cannot be rolled out: it launches no version: name"),
+        ([{"Version": "$Latest"}], {}, "it launches $Latest: name the number of a version"),
         ([SEVEN], {"InstanceRequirements": {}}, "its types are chosen by attributes"),
         ([SEVEN], {"LaunchTemplateSpecification": {}}, "its types are chosen by attributes"),
         ([SEVEN, SEVEN | {"LaunchTemplateId": "lt-2"}], {}, "have two launch templates"),

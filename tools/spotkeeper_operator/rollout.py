@@ -234,7 +234,8 @@ def versions_before(groups: Sequence[GroupVersions], new: str) -> dict[str, str]
 
     What one of them does not show, the other one does: they have one launch template.
     """
-    own = {g.name: {g.version} - {new} or {*g.of().values()} - {new} for g in groups}
+    numbered = {g.name: {g.version} - {new} if g.version.isdigit() else set() for g in groups}
+    own = {g.name: numbered[g.name] or {*g.of().values()} - {new} for g in groups}
     every = {version for versions in own.values() for version in versions}
     return {name: min(of or every) for name, of in own.items() if len(of or every) == 1}
 
@@ -355,7 +356,8 @@ class Rollout:
             _, health = self._turns()
             if health and health.new_version:
                 new = health.new_version.version.rpartition("/")[2]
-        before = versions_before(groups, new if _of_one_template(groups) else "")
+        own = new if _of_one_template(groups) else ""
+        before = versions_before(groups, own) if new else {}
         wish = Wish(version=new, canary=0, bake=timedelta(), began=now, until=now, undo=True)
         return replace(wish, before=before)
 
@@ -489,7 +491,8 @@ def cannot(group: GroupVersions) -> None:
     policy = group.answer.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
     own, why = {"InstanceRequirements", "LaunchTemplateSpecification"}, ""
     if not group.version.isdigit():
-        why = "it launches no numbered version of a launch template, to which AWS could roll back"
+        named = f"it launches {group.version or 'no version'}"
+        why = f"{named}: name the number of a version in the group, to which AWS can roll back"
     elif any(own & each.keys() for each in policy.get("Overrides", [])):
         why = "its types are chosen by attributes, or have launch templates of their own"
     if why:
