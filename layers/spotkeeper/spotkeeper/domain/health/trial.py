@@ -166,7 +166,7 @@ def canary(trial: NewVersion, groups: Iterable[Group]) -> set[str]:
     for group in groups:
         mine = [i for i in group.instances if i.template == trial.version]
         if trial.instances and any(i.phase is Phase.IN_SERVICE for i in mine):
-            few = len(mine) == 1 and trial.instances <= 2
+            few = len(mine) == 1 and trial.instances <= 2  # noqa: PLR2004 - one in each group
             return {i.instance_id for i in mine} if few or trial.instances == 1 else set()
     return set()
 
