@@ -23,6 +23,7 @@ from moto.sns.models import sns_backends
 
 from functions.keep_jobs.app import handler
 from spotkeeper import wiring
+from spotkeeper.domain.jobs.decide import NEVER_REPORTED
 from spotkeeper.domain.jobs.job import Job, JobSpec
 from spotkeeper.domain.jobs.steps import RegisterImage, Step
 from spotkeeper.job_ports import NotMade
@@ -580,6 +581,15 @@ def test_machines_that_fail_alike_at_once_end_the_job_sooner(
     assert account.job.outcome is None, "the same failure, of a job that was mended"
 
 
+def test_a_job_whose_machines_never_report_ends_and_says_so(account: Account) -> None:
+    account.start(DOCUMENT)
+    for minutes in (1, 21, 1, 1) * 4:
+        account.tick(minutes=minutes)
+    assert account.job.outcome == "failed"
+    assert NEVER_REPORTED in account.mails[-1][1]
+    assert f"failed no report for 20 minutes; {NEVER_REPORTED}" in account.shown
+
+
 def test_the_first_line_says_what_is_wrong_since_when_and_what_comes_next(account: Account) -> None:
     account.start(DOCUMENT)
 
@@ -599,11 +609,13 @@ def test_the_first_line_says_what_is_wrong_since_when_and_what_comes_next(accoun
         assert line() == f"resnet no machine since HH:MM UTC: {expected}"
         account.jobs._table.change("resnet", lambda job: replace(job, refused={}))
     account.tick()
-    account.tick({"event": "running", "step": "7", "generation": 1})
+    account.ticks(6)
     machine = account.machine["InstanceId"]
+    silent = "; NO REPORT since HH:MM UTC: after 20 min it is replaced"
+    assert line() == f"resnet prepares {machine}{silent}; {NEVER_REPORTED}"
+    account.tick({"event": "running", "step": "7", "generation": 1})
     assert line() == f"resnet runs on {machine}, step 7"
     account.ticks(4)
-    silent = "; NO REPORT since HH:MM UTC: after 20 min it is replaced"
     assert line() == f"resnet runs on {machine}, step 7{silent}"
     account.now += timedelta(minutes=3)
     assert line().startswith("resnet UNKNOWN: no turn has looked at it since ")

@@ -37,7 +37,7 @@ from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.jobs.deadline import ends_by, work_left
-from spotkeeper.domain.jobs.decide import SILENT, limit_of
+from spotkeeper.domain.jobs.decide import NEVER_REPORTED, SILENT, limit_of
 from spotkeeper.domain.jobs.job import (
     AttemptReport,
     Job,
@@ -639,7 +639,8 @@ def _on_machine(
     document: JobDocument, job: Job, report: AttemptReport | None, now: datetime
 ) -> str:
     """Say what the job's machine does, as far as is known."""
-    doing, seen = (report.doing, report.at) if report else ("", None)
+    doing, reported = (report.doing, report.at) if report else ("", None)
+    seen = reported or job.machines[job.machine].at
     step = f", step {job.step}" if job.step else ", no checkpoint was committed"
     if not job.is_at_work:
         state = f"starts on {job.machine}"
@@ -651,9 +652,11 @@ def _on_machine(
         state = f"AWS takes {job.machine} back; another machine goes on{step}"
     elif job.ending:
         state += f"; it stops: {job.ending}"
-    if seen and now - seen >= _LATE:
+    # Before its first report it boots.
+    if now - seen >= (_LATE if reported else 2 * _LATE):
         silent = f"{SILENT.total_seconds() / 60:.0f}"
         state += f"; NO REPORT since {seen:%H:%M} UTC: after {silent} min it is replaced"
+        state += "" if reported else f"; {NEVER_REPORTED}"
     return f"STUCK: {job.stuck}" if job.stuck else state
 
 

@@ -50,11 +50,15 @@ type _Filters = Mapping[str, Sequence[str]]
 
 
 class Answers:
-    """The operations of both services by boto3's names; each reads a call's parameters."""
+    """The operations of both services by boto3's names; each reads a call's parameters.
 
-    def __init__(self, cloud: Cloud, time: VirtualTime) -> None:
+    Groups are those of the `region` of a call, where that is known.
+    """
+
+    def __init__(self, cloud: Cloud, time: VirtualTime, region: Callable[[], str] = str) -> None:
         self._cloud = cloud
         self._time = time
+        self._region = region
 
     def auto_scaling(self) -> dict[str, Respond]:
         """What the product, its operators, agents and stacks call of Auto Scaling."""
@@ -126,7 +130,8 @@ class Answers:
         if len(names) > most:
             raise Invalid(f"The number of group names that may be passed in is limited to {most}")
         views = (self._cloud.group(name) for name in names or known if name in known)
-        return {"AutoScalingGroups": [self._described(view) for view in views]}
+        here = (view for view in views if view.pools[0].startswith(self._region()))
+        return {"AutoScalingGroups": [self._described(view) for view in here]}
 
     def _described(self, view: GroupView) -> Answer:
         pool, _ = self._cloud.warm_pool(view.name)

@@ -59,6 +59,7 @@ class LiveWorld:
         self._events = Events(time)
         self._lock = threading.RLock()
         self.lacks: Callable[[str, str], str] = lambda _pool, _version: ""
+        self.region: Callable[[], str] = str
         self.begin(groups, capacities, physics)
 
     def begin(
@@ -71,7 +72,7 @@ class LiveWorld:
             self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
             self._cloud.lacks = lambda pool, version: self.lacks(pool, version)
             self._announced: list[CloudEvent] = []
-            answers = Answers(self._cloud, self.time)
+            answers = Answers(self._cloud, self.time, lambda: self.region())
             self.actions: Mapping[str, Mapping[str, Respond]] = {
                 "autoscaling": answers.auto_scaling(),
                 "ec2": {**answers.ec2(), "describe_spot_price_history": answers.describe_prices},

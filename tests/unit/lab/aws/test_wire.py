@@ -105,6 +105,13 @@ def test_a_refusal_has_aws_s_code_and_says_what_is_wrong(
     assert told in message
 
 
+def test_a_group_is_there_in_its_region_alone(wire: Wire) -> None:
+    wire.world.region = lambda: "us-west-2"
+    assert wire.call("DescribeAutoScalingGroups")["AutoScalingGroups"] == []
+    wire.world.region = lambda: "us-east-1"
+    assert wire.group("one")["DesiredCapacity"] == 1
+
+
 def test_more_names_than_a_page_are_refused(wire: Wire) -> None:
     names = [f"g{number:02d}" for number in range(60)]
     with wire.world.now() as cloud:

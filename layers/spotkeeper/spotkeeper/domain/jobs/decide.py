@@ -39,6 +39,10 @@ from spotkeeper.domain.jobs.steps import Step, TakeSnapshot, Write
 # A machine that reports nothing is of no use. Its agent shuts it down after a quarter of an hour
 # without AWS; this is later, for a machine without a working agent.
 SILENT = timedelta(minutes=20)
+NEVER_REPORTED = (
+    "its agent never reported: does its user data name SPOTKEEPER_JOBS_PARAMETER, does it reach"
+    " AWS? See the machine's console output"
+)
 # A drained machine has two minutes to commit and leave.
 DRAIN = timedelta(minutes=3)
 # At a limit a machine leaves in this time, although a look or two fail.
@@ -179,6 +183,9 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     last = report.at or (machine.launched_at if machine else None)
     if not error and machine and machine.is_running and last and aws.now - last >= SILENT:
         error = f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
+        error += "" if report.at else f"; {NEVER_REPORTED}"
+        unheard = {job.machine_attempt: replace(report, failed=error)}
+        job = replace(job, reports={**job.reports, **unheard})
     if error and job.machine_attempt > job.errors_until:
         soon = error if report.ran_s is not None and report.ran_s < SOON_S else ""
         again = report.final or (soon and soon == job.failed_soon)
