@@ -21,23 +21,20 @@ def look_of(folder: Path, script: str, log: str = "none", timeout_s: float = 60.
     return found
 
 
-@pytest.mark.parametrize(
-    ("script", "ill"),
-    [
-        (TWO, ""),
-        ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
-        ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
-        ("exit 0", "nvidia-smi: lists no GPU"),
-        ("echo 'GPU 0: A10G'; echo 'Unknown Error'; exit 15", "nvidia-smi: Unknown Error"),
-        # An update of the driver, which what runs outlives, hits all machines in one night.
-        (
-            "echo 'ld.so: cannot be preloaded' >&2;"
-            " echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18",
-            "",
-        ),
-        (None, "nvidia-smi is not there; is the driver installed?"),
-    ],
-)
+@pytest.mark.parametrize(("script", "ill"), [
+    (TWO, ""),
+    ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
+    ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
+    ("exit 0", "nvidia-smi: lists no GPU"),
+    ("echo 'GPU 0: A10G'; echo 'Unknown Error'; exit 15", "nvidia-smi: Unknown Error"),
+    # An update of the driver, which what runs outlives, hits all machines in one night.
+    (
+        "echo 'ld.so: cannot be preloaded' >&2;"
+        " echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18",
+        "",
+    ),
+    (None, "nvidia-smi is not there; is the driver installed?"),
+])  # fmt: skip
 def test_a_failing_nvidia_smi_makes_a_machine_ill(
     tmp_path: Path, script: str | None, ill: str
 ) -> None:

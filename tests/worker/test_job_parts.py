@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import tarfile
@@ -74,22 +75,19 @@ def test_credentials_that_are_late_at_the_boot_are_waited_for(
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-@pytest.mark.parametrize(
-    ("tags", "signs"),
-    [
-        ({}, Signs()),
-        ({"volume": "vol-1"}, Signs(0, "vol-1")),
-        ({"grant": "3"}, Signs(3)),
-        ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
-        ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
-        ({"draining": "2026-11-26T12:00:00+00:00 checkpoint"}, Signs(0, None, True, True)),
-        ({"until": "2026-01-01T00:00:00+00:00"}, Signs(0, draining=True)),
-        ({"until": "2026-01-01T00:00:00+00:00", "draining": "x checkpoint"}, Signs(draining=True)),
-        ({"grant": "3", "until": "2999-01-01T00:00:00+00:00"}, Signs(3)),
-        ({"grant": "3", "until": "soon"}, Signs(3)),
-        ({"grant": "yes"}, None),
-    ],
-)
+@pytest.mark.parametrize(("tags", "signs"), [
+    ({}, Signs()),
+    ({"volume": "vol-1"}, Signs(0, "vol-1")),
+    ({"grant": "3"}, Signs(3)),
+    ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
+    ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
+    ({"draining": "2026-11-26T12:00:00+00:00 checkpoint"}, Signs(0, None, True, True)),
+    ({"until": "2026-01-01T00:00:00+00:00"}, Signs(0, draining=True)),
+    ({"until": "2026-01-01T00:00:00+00:00", "draining": "x checkpoint"}, Signs(draining=True)),
+    ({"grant": "3", "until": "2999-01-01T00:00:00+00:00"}, Signs(3)),
+    ({"grant": "3", "until": "soon"}, Signs(3)),
+    ({"grant": "yes"}, None),
+])  # fmt: skip
 def test_the_signs_are_the_machine_s_tags(
     machine: FakeMachine, metadata: Metadata, tags: dict[str, str], signs: Signs | None
 ) -> None:
@@ -110,16 +108,13 @@ def test_the_notice_is_a_sign_and_one_without_a_time_is_none(
     assert Bare(metadata).look() is None
 
 
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [
-        ({"SPOTKEEPER_JOBS_PARAMETER": "/spotkeeper/s/jobs"}, ""),
-        ({"SPOTKEEPER_JOB_BUCKET": "b", "SPOTKEEPER_JOB_QUEUE_URL": "https://q.aws/1/q"}, ""),
-        ({}, "SPOTKEEPER_JOBS_PARAMETER: is missing"),
-        ({"SPOTKEEPER_JOB_BUCKET": "b"}, "SPOTKEEPER_JOBS_PARAMETER: is missing"),
-        ({"SPOTKEEPER_JOBS_PARAMETER": "p", "SPOTKEEPER_JOB_TICK_S": "0"}, "SPOTKEEPER_JOB_TICK_S"),
-    ],
-)
+@pytest.mark.parametrize(("given", "wrong"), [
+    ({"SPOTKEEPER_JOBS_PARAMETER": "/spotkeeper/s/jobs"}, ""),
+    ({"SPOTKEEPER_JOB_BUCKET": "b", "SPOTKEEPER_JOB_QUEUE_URL": "https://q.aws/1/q"}, ""),
+    ({}, "SPOTKEEPER_JOBS_PARAMETER: is missing"),
+    ({"SPOTKEEPER_JOB_BUCKET": "b"}, "SPOTKEEPER_JOBS_PARAMETER: is missing"),
+    ({"SPOTKEEPER_JOBS_PARAMETER": "p", "SPOTKEEPER_JOB_TICK_S": "0"}, "SPOTKEEPER_JOB_TICK_S"),
+])  # fmt: skip
 def test_the_settings_of_a_job_s_machine(given: dict[str, str], wrong: str) -> None:
     if not wrong:
         assert settings.parse(given, job=True).job_shutdown == ("systemctl", "poweroff")
@@ -215,15 +210,12 @@ def test_values_of_secrets_are_in_no_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.make_e2e
-@pytest.mark.parametrize(
-    ("script", "code", "end"),
-    [
-        ("raise SystemExit(3)", 3, b""),
-        ("import os; os.kill(os.getpid(), 9)", 137, b""),
-        ("import os; print(os.environ['A'], 'SPOTKEEPER_STACK' in os.environ)", 0, b"b False\n"),
-        ("print('x' * 5_000_000); print('the end')", 0, b"x\nthe end\n"),
-    ],
-)
+@pytest.mark.parametrize(("script", "code", "end"), [
+    ("raise SystemExit(3)", 3, b""),
+    ("import os; os.kill(os.getpid(), 9)", 137, b""),
+    ("import os; print(os.environ['A'], 'SPOTKEEPER_STACK' in os.environ)", 0, b"b False\n"),
+    ("print('x' * 5_000_000); print('the end')", 0, b"x\nthe end\n"),
+])  # fmt: skip
 def test_a_command_s_exit_code_is_that_of_a_shell_and_the_end_of_its_output_is_kept(
     tmp_path: Path, script: str, code: int, end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +236,20 @@ def test_nothing_of_the_command_is_left(tmp_path: Path) -> None:
     script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600']); print(child.pid)"
     stat = Path(f"/proc/{int(ended(tmp_path, sys.executable, '-c', script)[0])}/stat")
     until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2][1] == "Z", "it ended")
+
+
+@pytest.mark.make_e2e
+def test_sigterm_spares_loaders_and_torchrun_and_reaches_its_scripts(tmp_path: Path) -> None:
+    """PyTorch's loaders end at it, and their script before it saves; torchrun kills after 30 s."""
+    named = 'printf $1 > /proc/$$/comm; trap "echo got $1" TERM; ${2:+setsid "$0" $2} & echo'
+    program(tmp_path / "as", f"{named}; while :; do sleep 0.1; done")
+    script = "./as pt_elastic rank & ./as pt_data_worker & exec ./as script wandb-core"
+    run = Command(["sh", "-c", script], tmp_path, {}, None, lambda _: None)
+    until(lambda: len(run.tail) == len("12345"), "all five of them run")
+    run.signal(signal.SIGTERM)
+    until(lambda: {b"rank", b"script"} <= {*run.tail.split()}, "they are told")
+    run.close()
+    assert not run._reader.is_alive() and b"pt_" not in run.tail and b"wandb" not in run.tail
 
 
 @pytest.mark.make_e2e

@@ -31,20 +31,17 @@ def test_a_look_counts_what_waits_and_what_is_served(manage: Manage) -> None:
     assert found == {**named, "ready": 5, "unacknowledged": 2}
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "why"),
-    [
-        (401, "", "refuses the user me, or its tag `monitoring`"),
-        (404, "", "the queue requests in the vhost / of"),
-        (503, "", "the management API answered 503"),
-        (200, "<html>", "answered no JSON object"),
-        (200, "[1]", "answered no JSON object"),
-        (200, "{}", "does not know its number of messages"),
-        (200, json.dumps(TOLD | {"type": "stream"}), "is a stream, which keeps what was served"),
-        (200, json.dumps(TOLD | {"messages_ready": None}), "does not know its number"),
-        (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not know its number"),
-    ],
-)
+@pytest.mark.parametrize(("status", "body", "why"), [
+    (401, "", "refuses the user me, or its tag `monitoring`"),
+    (404, "", "the queue requests in the vhost / of"),
+    (503, "", "the management API answered 503"),
+    (200, "<html>", "answered no JSON object"),
+    (200, "[1]", "answered no JSON object"),
+    (200, "{}", "does not know its number of messages"),
+    (200, json.dumps(TOLD | {"type": "stream"}), "is a stream, which keeps what was served"),
+    (200, json.dumps(TOLD | {"messages_ready": None}), "does not know its number"),
+    (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not know its number"),
+])  # fmt: skip
 def test_a_failed_look_at_rabbitmq_is_explained(
     manage: Manage, status: int, body: str, why: str
 ) -> None:
@@ -58,17 +55,14 @@ def test_a_broker_that_is_down_is_named() -> None:
         look(parse_address("http://127.0.0.1:9/%2F/requests"))
 
 
-@pytest.mark.parametrize(
-    ("url", "where", "vhost", "name", "kind"),
-    [
-        ("https://h:1/%2F/q", "https://h:1/api/queues/%2F/q", "/", "q", "rabbitmq"),
-        ("http://u:p@h/ocr/ü", "http://h/api/queues/ocr/%C3%BC", "ocr", "ü", "rabbitmq"),
-        ("https://h/at/%2F/a%2Fb", "https://h/at/api/queues/%2F/a%2Fb", "/", "a/b", "rabbitmq"),
-        ("redis://h/0/celery?kind=celery", "h:6379", "0", "celery", "celery"),
-        ("rediss://u:p%40@h:1/2/a%2Fb", "h:1", "2", "a/b", "list"),
-        ("redis://h/0/s?kind=stream&group=g", "h:6379", "0", "s", "stream"),
-    ],
-)
+@pytest.mark.parametrize(("url", "where", "vhost", "name", "kind"), [
+    ("https://h:1/%2F/q", "https://h:1/api/queues/%2F/q", "/", "q", "rabbitmq"),
+    ("http://u:p@h/ocr/ü", "http://h/api/queues/ocr/%C3%BC", "ocr", "ü", "rabbitmq"),
+    ("https://h/at/%2F/a%2Fb", "https://h/at/api/queues/%2F/a%2Fb", "/", "a/b", "rabbitmq"),
+    ("redis://h/0/celery?kind=celery", "h:6379", "0", "celery", "celery"),
+    ("rediss://u:p%40@h:1/2/a%2Fb", "h:1", "2", "a/b", "list"),
+    ("redis://h/0/s?kind=stream&group=g", "h:6379", "0", "s", "stream"),
+])  # fmt: skip
 def test_an_address_names_a_queue(url: str, where: str, vhost: str, name: str, kind: str) -> None:
     it = parse_address(url)
     assert (it.url or it.host, it.vhost, it.queue, it.kind) == (where, vhost, name, kind)
@@ -76,15 +70,12 @@ def test_an_address_names_a_queue(url: str, where: str, vhost: str, name: str, k
         assert (it.user, it.password, it.tls) == ("u", "p@", True)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "amqp://h/%2F/q", "https://h/q", "https://h//q", "https://h", "https://h:x/%2F/q", "",
-        "redis://h/celery", "redis://h/0/", "redis:///0/q", "redis://h/0/q?kind=sidekiq",
-        "redis://h/0/q?kind=stream", "https://me:s3cret/@h/%2F/q", "https://[s3cret]@h/%2F/q",
-        "redis://h/0/q?kind=celery&steps=1,b", "redis://h/0/q?colour=red", "redis://h:x/0/q",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "amqp://h/%2F/q", "https://h/q", "https://h//q", "https://h", "https://h:x/%2F/q", "",
+    "redis://h/celery", "redis://h/0/", "redis:///0/q", "redis://h/0/q?kind=sidekiq",
+    "redis://h/0/q?kind=stream", "https://me:s3cret/@h/%2F/q", "https://[s3cret]@h/%2F/q",
+    "redis://h/0/q?kind=celery&steps=1,b", "redis://h/0/q?colour=red", "redis://h:x/0/q",
+])  # fmt: skip
 def test_a_bad_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|redis://USER|kind") as refused:
         parse_address(url)
@@ -116,17 +107,14 @@ def says() -> Iterator[Says]:
         yield start
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (b"-WRONGPASS invalid username-password pair\r\n", "RedisError WRONGPASS"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Redis"),
-        (b"$-1\r\n", "does not know the length"),
-        (b":-99\r\n", "does not know the length"),
-        (b"$99999999\r\n", "an answer of 99999999 bytes"),
-        (b"bye!", "closed the connection"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "why"), [
+    (b"-WRONGPASS invalid username-password pair\r\n", "RedisError WRONGPASS"),
+    (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Redis"),
+    (b"$-1\r\n", "does not know the length"),
+    (b":-99\r\n", "does not know the length"),
+    (b"$99999999\r\n", "an answer of 99999999 bytes"),
+    (b"bye!", "closed the connection"),
+])  # fmt: skip
 def test_a_failed_look_at_redis_is_explained(says: Says, answer: bytes, why: str) -> None:
     with pytest.raises(LookFailed, match=why) as failed:
         look(parse_address(says(answer)))
@@ -206,29 +194,26 @@ OCR, READ = "stream?kind=stream&group=ocr", "XREADGROUP GROUP ocr c NOACK STREAM
 
 
 @pytest.mark.make_e2e
-@pytest.mark.parametrize(
-    ("queue", "found", "after"),
-    [
-        ("plain", (5, 0), ""),
-        ("plain?processing=doing", (5, 2), ""),
-        ("celery?kind=celery", (4, 2), ""),
-        ("ocr?kind=rq", (5, 1), ""),
-        ("ocr?kind=rq", (0, 1), "SET rq:suspended 1"),
-        ("ocr?kind=bullmq", (10, 1), ""),
-        ("ocr?kind=bullmq", (0, 1), "HSET bull:ocr:meta paused 1"),
-        (OCR, (4, 3), ""),
-        # Redis knows no lag, or a wrong one: redis/redis#13957, valkey-io/valkey#1951.
-        (OCR, (1, 3), "XTRIM stream MAXLEN 1"),
-        (OCR, (0, 3), f"XTRIM stream MAXLEN 1; {READ}"),
-        (OCR, (1, 3), f"XTRIM stream MAXLEN 1; {READ}; XADD stream * a 1"),
-        (OCR, (1, 3), "XGROUP SETID stream ocr $; XADD stream * a 1"),
-        (OCR, (100, 3), "XGROUP SETID stream ocr $" + "; XADD stream * a 1" * 150),
-        (OCR, (154, 3), "PING" + "; XADD stream * a 1" * 150),
-        (OCR, (5, 3), f"EVAL {LARGE} 0"),
-        (OCR, (1, 3), f"EVAL {LARGE} 0; XTRIM stream MAXLEN 1"),
-        ("nothing", (0, 0), ""),
-    ],
-)
+@pytest.mark.parametrize(("queue", "found", "after"), [
+    ("plain", (5, 0), ""),
+    ("plain?processing=doing", (5, 2), ""),
+    ("celery?kind=celery", (4, 2), ""),
+    ("ocr?kind=rq", (5, 1), ""),
+    ("ocr?kind=rq", (0, 1), "SET rq:suspended 1"),
+    ("ocr?kind=bullmq", (10, 1), ""),
+    ("ocr?kind=bullmq", (0, 1), "HSET bull:ocr:meta paused 1"),
+    (OCR, (4, 3), ""),
+    # Redis knows no lag, or a wrong one: redis/redis#13957, valkey-io/valkey#1951.
+    (OCR, (1, 3), "XTRIM stream MAXLEN 1"),
+    (OCR, (0, 3), f"XTRIM stream MAXLEN 1; {READ}"),
+    (OCR, (1, 3), f"XTRIM stream MAXLEN 1; {READ}; XADD stream * a 1"),
+    (OCR, (1, 3), "XGROUP SETID stream ocr $; XADD stream * a 1"),
+    (OCR, (100, 3), "XGROUP SETID stream ocr $" + "; XADD stream * a 1" * 150),
+    (OCR, (154, 3), "PING" + "; XADD stream * a 1" * 150),
+    (OCR, (5, 3), f"EVAL {LARGE} 0"),
+    (OCR, (1, 3), f"EVAL {LARGE} 0; XTRIM stream MAXLEN 1"),
+    ("nothing", (0, 0), ""),
+])  # fmt: skip
 def test_a_real_redis_gives_both_counts(
     in_redis: Any, queue: str, found: tuple[int, int], after: str
 ) -> None:

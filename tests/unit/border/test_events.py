@@ -87,14 +87,11 @@ NO_STARTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "field", "wrong"),
-    [
-        *(("spot_interruption_warning", "instance-id", wrong) for wrong in NO_IDS),
-        *(("spot_interruption_warning", "time", wrong) for wrong in NO_TIMES),
-        *((CHANGE, "startTime", wrong) for wrong in NO_STARTS),
-    ],
-)
+@pytest.mark.parametrize(("name", "field", "wrong"), [
+    *(("spot_interruption_warning", "instance-id", wrong) for wrong in NO_IDS),
+    *(("spot_interruption_warning", "time", wrong) for wrong in NO_TIMES),
+    *((CHANGE, "startTime", wrong) for wrong in NO_STARTS),
+])  # fmt: skip
 def test_text_that_is_no_instant_is_refused(name: str, field: str, wrong: object) -> None:
     mangled = event(name)
     (mangled if field == "time" else mangled["detail"])[field] = wrong

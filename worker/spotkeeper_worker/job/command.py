@@ -25,6 +25,7 @@ _LOG = get_logger("agent")
 TAIL = 64 * 1024
 _NOT_FOUND = 127
 _SIGNALLED = 128
+_SPARED = ("pt_data_worker", "pt_elastic")
 # Limits of PutLogEvents:
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 _BATCH = 900_000
@@ -60,6 +61,8 @@ class Command:
         self._sink, self._hidden, self._line = sink, [each for each in hidden if each], b""
         self._tail = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
+        mark = f"{time.time_ns()}"
+        self._mark = f"SPOTKEEPER_COMMAND={mark}".encode()
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
         ours = ("SPOTKEEPER_", "NOTIFY_SOCKET", "WATCHDOG_")
         given = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
@@ -70,7 +73,7 @@ class Command:
         try:
             process: Any = subprocess.Popen(
                 list(command), cwd=folder, stderr=subprocess.STDOUT,
-                env={**given, "PYTHONUNBUFFERED": "1", **environment},
+                env={**given, "PYTHONUNBUFFERED": "1", **environment, "SPOTKEEPER_COMMAND": mark},
                 start_new_session=True, **options,
             )  # fmt: skip
         except OSError as error:
@@ -122,10 +125,22 @@ class Command:
         return _SIGNALLED - code if code is not None and code < 0 else code
 
     def signal(self, number: int) -> None:
-        """Send a signal to its whole process group."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+        """Send a signal to its process group; SIGKILL, while it runs, to all that it started.
+
+        SIGTERM spares PyTorch's data loaders, at whose end a script fails before it saves, and
+        torchrun, which kills after 30 s: its scripts get it, each in a group of its own.
+        """
+        kills, runs = number == signal.SIGKILL, self.poll() is None
+        for folder in Path("/proc").glob("[0-9]*") if self._process else ():
+            with contextlib.suppress(OSError):
+                text = (folder / "stat").read_text()
+                name, _, rest = text.partition("(")[2].rpartition(")")
+                _, parent, group, *_ = rest.split()
+                is_told = self._process is not None and int(group) == self._process.pid
+                if not is_told and runs and self._mark in (folder / "environ").read_bytes():
+                    is_told = kills or Path("/proc", parent, "comm").read_text() == "pt_elastic\n"
+                if is_told and (kills or name not in _SPARED):
+                    os.kill(int(folder.name), number)
 
     def close(self) -> None:
         """End what is left of its group, and read what it printed last."""
