@@ -8,15 +8,18 @@ from unittest.mock import Mock
 import pytest
 
 from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RequestKind
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.fakes import FakeStates, instant
+from spotkeeper_lab.cloud.values import ON_DEMAND_DRY
+from spotkeeper_lab.fakes import FakeLoadTable, FakeStates, digest, instant
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_operator.status.known import RegionFigures, region_figures
+from tests import search_logs
 from tests.unit.turns.stage import Controls
 
 WEST, EAST, EU = "us-west-2", "us-east-1", "eu-west-1"
@@ -65,6 +68,15 @@ class Fleet:
         states = self.replays[region].replay.ports.states
         assert isinstance(states, FakeStates)
         return iter(reversed(states.records))
+
+    def memory(self, region: str) -> HealthMemory:
+        """What a region's health turns remember."""
+        replay = self.replays[region].replay
+        lease = replay.ports.states.acquire(
+            replay.fleet.name, Controller.HEALTH, instant(replay.cloud.now_s + HOUR), None
+        )
+        assert lease
+        return lease.health
 
     def known(self) -> dict[str, RegionFigures]:
         """What the home's last record says of each region."""
@@ -156,6 +168,13 @@ def test_where_load_does_not_size_the_fleet_its_bounds_change_the_need(
     fleet.run(0.5 * HOUR)
     assert fleet.spot(WEST) == NEED
     home.fleet = replace(home.fleet, bounds=replace(free, **bounds))
+    # All are busy, and more would be needed.
+    busy = [view.instance_id for view in home.cloud.instances()]
+    table = home.ports.load
+    assert isinstance(table, FakeLoadTable)
+    for end_s in range(1800, 3600, 60):
+        logs = [search_logs.served(i, instant(end_s), 60.0) for i in busy]
+        table.add(digest(logs, instant(end_s), home.fleet.name))
     fleet.run(HOUR)
     assert fleet.spot(WEST) == sum(f.cover for f in fleet.known().values()) == need
 
@@ -183,14 +202,16 @@ def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back()
 
 @dataclass
 class Costs:
-    """A price port with one price, of what runs in a cloud."""
+    """A price port with one price, of what runs in a cloud, beside a dearer one."""
 
     usd: float
     of: Cloud
+    reads: int = 0
 
     def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        series = PriceSeries(at=(now,), usd=(self.usd,))
-        return PriceBook(spot={"": series} if self.of.instances() else {})
+        self.reads += 1
+        series = {usd: PriceSeries(at=(now,), usd=(usd,)) for usd in (self.usd, 9.0)}
+        return PriceBook(spot={f"{usd}": series[usd] for usd in series if self.of.instances()})
 
 
 def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
@@ -234,33 +255,40 @@ def test_on_demand_is_allowed_first_where_spot_is_missing() -> None:
     home = fleet.replays[WEST].replay
     home.fleet = replace(home.fleet, bounds=replace(home.fleet.bounds, on_demand_max=2))
     fleet.run(2 * HOUR)
-    assert fleet.known()[EAST].cover == 2
+    # What serves elsewhere, also on demand, works on the same requests.
+    assert (fleet.known()[EAST].cover, fleet.memory(WEST).elsewhere) == (2, 2)
     assert fleet.serving() == 4
 
 
-@pytest.mark.parametrize("bound", ["spot_max", "on_demand_max", "the group's maximum"])
+@pytest.mark.parametrize("bound", ["spot_max", "spot", "on_demand_max", "on-demand", "refused"])
 def test_what_a_region_may_not_hold_moves_to_another(bound: str) -> None:
-    """Also where it has no spot, may launch nothing on demand, and spot is nowhere else."""
-    dry = PLENTY if bound == "spot_max" else [(0.0, 8), (2 * HOUR, 0)]
+    """Also where it has no spot, may or can launch nothing on demand, and spot is nowhere else."""
+    dry = PLENTY if bound in {"spot_max", "spot"} else [(0.0, 8), (2 * HOUR, 0)]
     fleet = spanning(4, us_east_1=dry, eu_west_1=[(0.0, 0)] if dry != PLENTY else PLENTY)
     east = fleet.replays[EAST].replay
     if hasattr(bounds := east.fleet.bounds, bound):
         east.fleet = replace(east.fleet, bounds=replace(bounds, **{bound: 0}))
+    elif bound == "refused":
+        east.cloud.fail_launches("on-demand", HOUR, 4 * HOUR, ON_DEMAND_DRY)
     else:
-        east.cloud.set_bounds("on-demand", 0, 0)
+        east.cloud.set_bounds(bound, 0, 0)
     fleet.run(3 * HOUR)
     assert (fleet.known()[EAST].cover, fleet.spot(EAST), fleet.serving()) == (0, 0, NEED)
 
 
-@pytest.mark.parametrize(("usd", "cover"), [(0.2, NEED), (0.4, 0)])
-def test_a_region_without_a_price_is_tried_and_then_has_one(usd: float, cover: int) -> None:
-    """A group that names no types has a price once it launches."""
+@pytest.mark.parametrize(("usd", "cover", "reads"), [(0.2, NEED, 3), (0.4, 0, 150)])
+def test_a_region_without_a_price_is_tried_and_then_has_one(
+    usd: float, cover: int, reads: int
+) -> None:
+    """A group that names no types has a price once it launches. Until then it is read each turn."""
     fleet = Fleet(market(4, us_west_2=PLENTY, us_east_1=PLENTY))
     east = fleet.replays[EAST].replay
-    east.ports = replace(east.ports, prices=Costs(usd, east.cloud))
+    east.ports = replace(east.ports, prices=(costs := Costs(usd, east.cloud)))
     fleet.run(1.5 * HOUR)
     assert fleet.known()[EAST].price_usd == usd
+    costs.reads = 0
     fleet.run(4 * HOUR)
+    assert costs.reads <= reads
     assert fleet.known()[EAST].cover == cover
     assert fleet.served(4 * HOUR) == 1.0
 
