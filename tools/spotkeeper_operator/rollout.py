@@ -50,7 +50,7 @@ ADVICE = {
     FailureClass.PRICE: "raise the group's maximum price, or remove it",
     FailureClass.QUOTA: "have the quota raised",
     FailureClass.CONFIGURATION: "correct the launch template or the group",
-    FailureClass.PERMISSION: "give what it names, or where that is nothing, its disks' KMS key",
+    FailureClass.PERMISSION: "allow what it names, and the use of its disks' KMS key",
     FailureClass.BOOTSTRAP: "see the log of an instance: its workers do not start",
 }
 

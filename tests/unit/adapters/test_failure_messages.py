@@ -31,7 +31,9 @@ def test_a_message_of_aws_has_its_class(row: dict[str, str]) -> None:
     assert found == {(FailureClass(row["class"]), True)}
     assert row["source"]
     failure = LaunchFailure(at=NOON, failure_class=FailureClass.CAPACITY, message=row["text"])
-    assert "Could not launch" not in failure.text
+    for noise in ("Could not launch", "Termination Reason", "instance failed"):
+        assert noise not in failure.text
+    assert not failure.text.endswith(".")
 
 
 def test_a_name_in_a_message_is_no_code() -> None:

@@ -21,8 +21,10 @@ class FailureClass(StrEnum):
 
 # What AWS says of every launch that fails, and its advice about zones, which groups follow.
 _OF_EACH = re.compile(
-    r"^Could not launch (Spot|On-Demand) Instances\. |\.? Launching EC2 instance failed\.$"
-    r"|\. Our system will be working on provisioning additional capacity\..*$"
+    r"^Could not launch (Spot|On-Demand) Instances\. |^Instance became .* Termination Reason: "
+    r"|\.? Launching EC2 instance failed\.$|\.$"
+    r"|\. Our system will be working on provisioning additional capacity\..*$",
+    re.IGNORECASE,
 )
 
 
