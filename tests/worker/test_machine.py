@@ -55,10 +55,10 @@ def test_a_job_s_cloud_config_installs_the_agent_of_a_job(installed: Installed) 
         trusted["PIP_CERT"] = "/etc/host.crt"
     config = ROOT / "worker/examples/jobs/job.cloud-config.yaml"
     booted = installed.boot(config, **trusted)
-    python = "/opt/spotkeeper/bin/python"
-    ran = installed.run(python, "-c", "import spotkeeper_worker.job.main")
+    ran = installed.run("/opt/spotkeeper/bin/python", "-c", "import spotkeeper_worker.job.main")
     assert ran.returncode == 0, booted.stderr
     assert "spotkeeper-job" in installed.run("ls", f"{UNITS}/multi-user.target.wants").stdout
+    assert "KillMode=mixed" in installed.run("cat", f"{UNITS}/spotkeeper-job.service").stdout
 
 
 def test_a_wheel_of_another_hash_is_not_installed(dist: Path, tmp_path: Path) -> None:
