@@ -6,16 +6,9 @@ from pathlib import Path
 import boto3
 import pytest
 
+from spotkeeper_operator import start
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.start import (
-    KEY,
-    SECTION,
-    Found,
-    look,
-    overrides_of,
-    parameters,
-    with_overrides,
-)
+from spotkeeper_operator.start import KEY, SECTION, Found, overrides_of, parameters, with_overrides
 from tests.operator.command import refused, run
 from tests.template.stack import ROOT, Stack
 
@@ -55,7 +48,7 @@ def test_groups_are_created_where_the_file_says_so_and_answers_win(
     for name, one in whole.resources("AWS::SQS::Queue").items():
         queue = one.get("QueueName", f"ocr-{name}-F35EB157650A")
         boto3.client("sqs").create_queue(QueueName=queue if "Queues" not in one else "requests")
-    assert look(Aws()).queues == ["requests"]
+    assert start.look(Aws()).queues == ["requests"]
     answers = {"SubnetIds": "subnet-1, subnet-2", "SpotMax": "7", "ObjectiveWaitSeconds": "-"}
     monkeypatch.setattr(
         "typer.prompt", lambda text, default, **_: answers.get(text.partition(" ")[0], default)

@@ -81,11 +81,6 @@ def in_region(region: str) -> Any:
     return responses.request_scope(responses.get_account_id(), region)
 
 
-def region() -> str:
-    """The region of the request that is answered."""
-    return str(module("core.responses").get_region())
-
-
 def names_have_their_region() -> None:
     """What stacks of one name make in two regions has two names: roles are of the account."""
     known = module("services.cloudformation.provisioners")

@@ -712,7 +712,7 @@ def join(world: LiveWorld, settings: LabSettings, metrics: Mapping[str, Metrics]
     for region in (REGION, ELSEWHERE):
         with ministack.in_region(region):
             ministack.keep_launch_template(LAUNCH_TEMPLATE, image, "gpu-worker", int(TEMPLATE) + 1)
-    world.region = ministack.region
+    world.region = ministack.module("core.responses").get_region
     world.lacks = partial(ministack.lacking, LAUNCH_TEMPLATE)
     ministack.missing_versions_are_refused()
     ministack.service_linked_roles()
