@@ -15,7 +15,7 @@ from spotkeeper import wiring
 from spotkeeper.adapters.doctor.stack import regions_of
 from spotkeeper.adapters.regions import RegionTables
 from spotkeeper.domain.doctor.facts import Unseen
-from spotkeeper.domain.spread import RELEASE, Place, Report
+from spotkeeper.domain.spread import RELEASE, Place, Report, Share
 from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
 from spotkeeper_operator.aws import Aws
@@ -129,6 +129,14 @@ def test_a_stack_that_is_no_home_says_so(deployed: Stage) -> None:
     assert "no fleet of this stack has several regions" in refused("regions")
     deployed.put("main", json.dumps(document("main", home="us-west-2")))
     assert "--region us-west-2 shows main" in " ".join(refused("regions").split())
+    deployed.restart()
+    [fleet] = wiring.fleet_documents().fleets
+    table = RegionTables("us-east-1", TABLE, lambda _: boto3.client("dynamodb"))
+    table.write(fleet, table.here, Share(cover=4, ask=4, term=1, written=deployed.now))
+    for minutes, is_silent in ((1, False), (16, True)):
+        deployed.at(deployed.cloud.now_s + 60 * minutes)
+        deployed.call(check_health)
+        assert ("no share of its home us-west-2 for over 15 min" in words("status")) == is_silent
 
 
 def test_every_answer_knows_regions(home: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,6 +244,7 @@ class FleetStatus:
     read, as far as none was counted lately; None: their queue does not exist. Nothing is replaced
     before `maintenance_until`. `unread` is what the newest turns could not read and went on
     without. `failed` turns of the last minutes are those of controllers whose newest turn worked.
+    `home_silent` names the home region whose share is overdue.
     """
 
     name: str
@@ -286,6 +287,7 @@ class FleetStatus:
     maintenance_until: datetime | None = None
     unread: tuple[str, ...] = ()
     failed: tuple[Failing, ...] = ()
+    home_silent: str = ""
 
     @property
     def promise_missed(self) -> bool:
@@ -393,6 +395,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         )
     changed = next((record for record in records if record.changed), None)
     figures = turn.availability if turn and turn.availability else AvailabilityFigures()
+    alarms = {alarm for record in fresh.values() for alarm in record.alarms}
     in_service = sum(group.in_service for group in counted)
     # AWS takes them within two minutes; those that were replaced have left their group.
     warned = max(0, figures.spot_at_risk - figures.early_replacements)
@@ -441,6 +444,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         dead=looked.dead,
         maintenance_until=fleet.maintenance_until(now),
         unread=tuple(what for record in fresh.values() for what in record.unread),
+        home_silent=(fleet.home or "") if Alarm.SHARE_EXPIRED in alarms else "",
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(

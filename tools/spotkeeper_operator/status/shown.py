@@ -7,7 +7,7 @@ from functools import partial
 from spotkeeper.domain.decision import OF_FLEETS, Awaiting, Controller, Verdict
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.permission import Permission
-from spotkeeper.domain.spread import Standing
+from spotkeeper.domain.spread import EXPIRES, Standing
 from spotkeeper_operator.rollout import ADVICE
 from spotkeeper_operator.status.known import (
     EVENTS_OF,
@@ -221,6 +221,9 @@ def _also(status: FleetStatus) -> Iterator[str]:
     if gone := [one.region for one in status.regions if one.state == Standing.GONE]:
         what = f"nothing arrives from {', '.join(gone)}, whose cover has moved"
         yield f"{what}: see `spotkeeper doctor`"
+    if status.home_silent:
+        late = f"no share of its home {status.home_silent} for over {EXPIRES.seconds // 60} min"
+        yield f"{late}: cover and ask stay for an hour, cover for another; see the home's status"
     if status.waiting and status.waiting.requests:
         yield _waits(status.waiting.requests)
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
