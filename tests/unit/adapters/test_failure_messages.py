@@ -36,17 +36,6 @@ def test_a_message_of_aws_has_its_class(row: dict[str, str]) -> None:
     assert not failure.text.endswith(".")
 
 
-def test_a_name_in_a_message_is_no_code() -> None:
-    named = "The key pair InsufficientCapacityKey, for LimitExceeded, does not exist."
-    assert classify(named) == (FailureClass.CONFIGURATION, True)
-
-
-def test_a_usual_code_counts_wherever_it_stands() -> None:
-    usual = {"InsufficientInstanceCapacity": "capacity", "VcpuLimitExceeded": "quota"}
-    for code, named in usual.items():
-        assert classify(f"We got {code}, and try again") == (FailureClass(named), True)
-
-
 def test_every_class_has_a_text() -> None:
     """A class that nothing is classified as would never be acted on."""
     quoted = {row["class"] for row in ROWS}
@@ -54,16 +43,22 @@ def test_every_class_has_a_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "named"),
     [
-        "",
-        "The moon is in the wrong house. Launching EC2 instance failed.",
-        "Could not launch Spot Instances. MoonPhaseException - Wait. Launching failed.",
-        "insufficientinstancecapacity",
+        # What is unknown counts as capacity, and says so.
+        ("", ""),
+        ("The moon is in the wrong house. Launching EC2 instance failed.", ""),
+        ("Could not launch Spot Instances. MoonPhaseException - Wait. Launching failed.", ""),
+        ("insufficientinstancecapacity", ""),
+        # A usual code counts wherever it stands, and a name is no code.
+        ("We got InsufficientInstanceCapacity, and try again", "capacity"),
+        ("We got VcpuLimitExceeded, and try again", "quota"),
+        ("The key pair InsufficientCapacityKey, for LimitExceeded, does not exist.",
+         "configuration"),
     ],
-)
-def test_an_unknown_message_counts_as_capacity_and_says_so(message: str) -> None:
-    assert classify(message) == (FailureClass.CAPACITY, False)
+)  # fmt: skip
+def test_a_message_that_nobody_quoted_has_a_class(message: str, named: str) -> None:
+    assert classify(message) == (FailureClass(named or "capacity"), bool(named))
 
 
 @pytest.mark.parametrize("row", evidence("ends"), ids=lambda row: row["cause"][-50:])

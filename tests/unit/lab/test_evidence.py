@@ -10,9 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.session import get_session
 
-from spotkeeper.adapters.ec2.auto_scaling import failure_from
 from spotkeeper.adapters.errors import End, end_of
-from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.aws import answers
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.context import local_aws
@@ -44,19 +42,6 @@ def newest(cloud: Cloud) -> Any:
     found: Any = describe({"AutoScalingGroupName": "spot"})
     words = "Launching a new EC2 instance:"
     return next(it for it in found["Activities"] if not it["Description"].startswith(words))
-
-
-def test_a_launch_of_the_lab_fails_with_aws_s_texts() -> None:
-    cloud, rows = make(), evidence("launch_failures")
-    for minute, row in enumerate(rows, 10):
-        text = row["text"] if " " in row["text"] else f"Could not launch. {row['text']} - x."
-        cloud.fail_launches("spot", minute * 60.0, minute * 60.0 + 60.0, text)
-    cloud.set_desired("spot", 41)
-    for minute, row in enumerate(rows, 10):
-        cloud.advance(minute * 60.0 + 59.0)
-        failure = failure_from(newest(cloud))
-        assert row["text"] in failure.message
-        assert failure.failure_class is FailureClass(row["class"])
 
 
 @pytest.mark.parametrize("row", evidence("ends"), ids=lambda row: row["cause"][-50:])
