@@ -131,6 +131,10 @@ class Command:
         torchrun, which kills after 30 s: its scripts get it, each in a group of its own.
         """
         kills, runs = number == signal.SIGKILL, self.poll() is None
+        if kills and self._process is not None:
+            # At once: none of them starts another meanwhile.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
         for folder in Path("/proc").glob("[0-9]*") if self._process else ():
             with contextlib.suppress(OSError):
                 text = (folder / "stat").read_text()
