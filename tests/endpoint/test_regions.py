@@ -14,7 +14,7 @@ import pytest
 from spotkeeper import wiring
 from spotkeeper_lab.aws.wire import REGION
 from spotkeeper_lab.run.up import ELSEWHERE
-from tests.endpoint.conftest import CHECKOUT, Endpoint, create_function, types, until
+from tests.endpoint.conftest import CHECKOUT, Endpoint, create_function, typed, types, until
 from tests.endpoint.test_stack import FLEET, STACK, desired, serving
 
 # What `region add` leaves to the reader.
@@ -46,9 +46,10 @@ class Regions:
                 self.endpoint.aws("lambda", region).invoke(FunctionName=function, Payload=b"{}")
 
     def known(self) -> dict[str, Any]:
-        """What the home knows of each region, as the command answers it."""
-        text = types(".venv/bin/spotkeeper regions --json", self.endpoint.environment, SAM)
-        return {one["region"]: one for one in json.loads(text)["fleets"][0]["regions"]}
+        """What the home knows of each region; nothing before a turn has divided the need."""
+        done = typed(".venv/bin/spotkeeper regions --json", self.endpoint.environment, SAM)
+        fleets = json.loads(done.stdout)["fleets"] if done.returncode == 0 else [{"regions": ()}]
+        return {one["region"]: one for one in fleets[0]["regions"]}
 
     def items(self, region: str, pk: str) -> list[Any]:
         found = self.endpoint.aws("dynamodb", region).query(

@@ -64,7 +64,8 @@ def commands(program: str, *, in_text: bool = True) -> list[Any]:
 @pytest.mark.parametrize("words", commands("aws"))
 def test_a_call_of_aws_is_one_with_such_options(words: list[str]) -> None:
     service, operation, *rest = words
-    given = {word[2:].removeprefix("no-") for word in rest if word.startswith("--")}
+    options = [word[2:].partition("=")[0] for word in rest if word.startswith("--")]
+    given = {option.removeprefix("no-") for option in options}
     if (service, operation) in CUSTOMISED:
         assert given <= CUSTOMISED[service, operation] | AWS_OPTIONS
         return
