@@ -64,6 +64,19 @@ class Fleet:
             for one in map(self.replays.__getitem__, self.off):
                 one.health_s += 60.0 * (one.health_s <= at_s)
 
+    def serve(self, until_s: float) -> None:
+        """Run, with a request a minute on every instance; the home gets the logs of all."""
+        home = self.replays[WEST].replay
+        table = home.ports.load
+        assert isinstance(table, FakeLoadTable)
+        for now_s in range(int(home.cloud.now_s) // 60 * 60 + 60, int(until_s) + 1, 60):
+            for region, one in self.replays.items():
+                views = [v for v in one.replay.cloud.instances() if v.in_service_s is not None]
+                logs = [search_logs.served(v.instance_id, instant(now_s), 1.0) for v in views]
+                name = home.fleet.name if region == WEST else f"{home.fleet.name}@{region}"
+                table.add(digest(logs, instant(now_s), name))
+            self.run(now_s)
+
     def records(self, region: str) -> Iterator[DecisionRecord]:
         states = self.replays[region].replay.ports.states
         assert isinstance(states, FakeStates)
@@ -214,6 +227,16 @@ class Costs:
         return PriceBook(spot={f"{usd}": series[usd] for usd in series if self.of.instances()})
 
 
+def test_a_region_that_cannot_be_reached_keeps_its_cover_while_its_logs_arrive() -> None:
+    fleet = spanning(4, us_east_1=[(0.0, 1)], eu_west_1=PLENTY)
+    fleet.cut.add(EAST)
+    fleet.serve(2.5 * HOUR)
+    known = fleet.known()[EAST]
+    assert (known.state, known.cover, fleet.serving()) == ("stale", 1, NEED)
+    fleet.run(2.8 * HOUR)
+    assert (fleet.known()[EAST].state, fleet.known()[EAST].cover) == ("gone", 0)
+
+
 def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,18 +299,23 @@ def test_what_a_region_may_not_hold_moves_to_another(bound: str) -> None:
     assert (fleet.known()[EAST].cover, fleet.spot(EAST), fleet.serving()) == (0, 0, NEED)
 
 
-@pytest.mark.parametrize(("usd", "cover", "reads"), [(0.2, NEED, 3), (0.4, 0, 150)])
+@pytest.mark.parametrize(
+    ("usd", "egress", "cover", "reads"),
+    # Three need 180 requests an hour: 0.06 of the price of 1,000 for each.
+    [(0.2, 0.0, NEED, 3), (0.2, 2.2, 0, 150), (0.2, 1.5, NEED, 3), (0.4, 0.0, 0, 150)],
+)
 def test_a_region_without_a_price_is_tried_and_then_has_one(
-    usd: float, cover: int, reads: int
+    usd: float, egress: float, cover: int, reads: int
 ) -> None:
     """A group that names no types has a price once it launches. Until then it is read each turn."""
     fleet = Fleet(market(4, us_west_2=PLENTY, us_east_1=PLENTY))
-    east = fleet.replays[EAST].replay
+    east, home = fleet.replays[EAST].replay, fleet.replays[WEST].replay
     east.ports = replace(east.ports, prices=(costs := Costs(usd, east.cloud)))
-    fleet.run(1.5 * HOUR)
-    assert fleet.known()[EAST].price_usd == usd
+    home.fleet = replace(home.fleet, egress_usd=egress)
+    fleet.serve(1.5 * HOUR)
+    assert fleet.known()[EAST].price_usd == pytest.approx(usd + 0.06 * egress, rel=0.1)
     costs.reads = 0
-    fleet.run(4 * HOUR)
+    fleet.serve(4 * HOUR)
     assert costs.reads <= reads
     assert fleet.known()[EAST].cover == cover
     assert fleet.served(4 * HOUR) == 1.0
