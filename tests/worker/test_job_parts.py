@@ -247,9 +247,30 @@ def test_sigterm_spares_loaders_and_torchrun_and_reaches_its_scripts(tmp_path: P
     run = Command(["sh", "-c", script], tmp_path, {}, None, lambda _: None)
     until(lambda: len(run.tail) == len("12345"), "all five of them run")
     run.signal(signal.SIGTERM)
-    until(lambda: {b"rank", b"script"} <= {*run.tail.split()}, "they are told")
+    until(lambda: {b"rank", b"script"} <= {*run.tail.split()}, "rank and script got SIGTERM")
     run.close()
     assert not run._reader.is_alive() and b"pt_" not in run.tail and b"wandb" not in run.tail
+
+
+@pytest.mark.make_e2e
+def test_neither_a_process_that_hangs_in_the_kernel_nor_an_odd_name_stops_a_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spotkeeper_worker.job.command._REACHED_S", 0.1)
+    script = r"printf 'not \377 UTF-8' > /proc/$$/comm; echo up; while :; do sleep 1; done"
+    run = Command(["sh", "-c", script], tmp_path, {}, None, lambda _: None)
+    until(lambda: run.tail == b"up\n", "it runs")
+    hangs, over = threading.Event(), threading.Event()
+
+    def read_bytes(_: Path) -> bytes:
+        hangs.set()
+        over.wait()
+        raise OSError
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    run.close()
+    assert (hangs.is_set(), run.poll()) == (True, 137)
+    over.set()
 
 
 @pytest.mark.make_e2e

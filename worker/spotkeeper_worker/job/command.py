@@ -25,7 +25,7 @@ _LOG = get_logger("agent")
 TAIL = 64 * 1024
 _NOT_FOUND = 127
 _SIGNALLED = 128
-_SPARED = ("pt_data_worker", "pt_elastic")
+_SPARED, _REACHED_S = ("pt_data_worker", "pt_elastic"), 5.0
 # Limits of PutLogEvents:
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 _BATCH = 900_000
@@ -130,20 +130,36 @@ class Command:
         SIGTERM spares PyTorch's data loaders, at whose end a script fails before it saves, and
         torchrun, which kills after 30 s: its scripts get it, each in a group of its own.
         """
-        kills, runs = number == signal.SIGKILL, self.poll() is None
-        if kills and self._process is not None:
+        process, kills = self._process, number == signal.SIGKILL
+        if process is None:
+            return
+        runs, others = self.poll() is None, list[tuple[Path, str]]()
+        if kills:
             # At once: none of them starts another meanwhile.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
-        for folder in Path("/proc").glob("[0-9]*") if self._process else ():
+                os.killpg(process.pid, number)
+        for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                text = (folder / "stat").read_text()
+                text = (folder / "stat").read_text(errors="replace")
                 name, _, rest = text.partition("(")[2].rpartition(")")
                 _, parent, group, *_ = rest.split()
-                is_told = self._process is not None and int(group) == self._process.pid
-                if not is_told and runs and self._mark in (folder / "environ").read_bytes():
-                    is_told = kills or Path("/proc", parent, "comm").read_text() == "pt_elastic\n"
-                if is_told and (kills or name not in _SPARED):
+                if int(group) != process.pid:
+                    others.append((folder, parent))
+                elif not kills and name not in _SPARED:
+                    os.kill(int(folder.name), number)
+        if runs:
+            # A process that hangs in the kernel may let nobody read its environment.
+            reach = threading.Thread(target=self._reach, args=(others, number), daemon=True)
+            reach.start()
+            reach.join(_REACHED_S)
+
+    def _reach(self, others: Sequence[tuple[Path, str]], number: int) -> None:
+        """Send a signal to what the command started outside its group, or to torchrun's scripts."""
+        for folder, parent in others:
+            with contextlib.suppress(OSError):
+                name = Path("/proc", parent, "comm").read_text(errors="replace").strip()
+                is_meant = number == signal.SIGKILL or name == "pt_elastic"
+                if is_meant and self._mark in (folder / "environ").read_bytes():
                     os.kill(int(folder.name), number)
 
     def close(self) -> None:
