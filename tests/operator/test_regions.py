@@ -136,7 +136,7 @@ def test_a_stack_that_is_no_home_says_so(deployed: Stage) -> None:
     for minutes, is_silent in ((1, False), (16, True)):
         deployed.at(deployed.cloud.now_s + 60 * minutes)
         deployed.call(check_health)
-        assert ("no share of its home us-west-2 for over 15 min" in words("status")) == is_silent
+        assert ("no share from its home us-west-2 for over 15 min" in words("status")) == is_silent
 
 
 def test_every_answer_knows_regions(home: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

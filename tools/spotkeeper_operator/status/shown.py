@@ -222,8 +222,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
         what = f"nothing arrives from {', '.join(gone)}, whose cover has moved"
         yield f"{what}: see `spotkeeper doctor`"
     if status.home_silent:
-        late = f"no share of its home {status.home_silent} for over {EXPIRES.seconds // 60} min"
-        yield f"{late}: cover and ask stay for an hour, cover for another; see the home's status"
+        late = f"no share from its home {status.home_silent} for over {EXPIRES.seconds // 60} min"
+        yield f"{late}: it keeps cover and ask for an hour, then its cover; see the home's status"
     if status.waiting and status.waiting.requests:
         yield _waits(status.waiting.requests)
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:

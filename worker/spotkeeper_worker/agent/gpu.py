@@ -77,7 +77,7 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
 
 
 def count_on_the_bus(devices: Path = PCI) -> int:
-    """Count the GPUs that are the driver's, also where it failed; 0 in a container of some."""
+    """Count the GPUs on the bus that no other driver has; 0 in a container, which may have few."""
     many = 0
     if "NVIDIA_VISIBLE_DEVICES" not in os.environ:
         for alias in devices.glob("*/modalias"):
